@@ -1,0 +1,52 @@
+# Two commands on a fresh machine: `make demo` and `make test`. Everything comes from PyPI.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint format bench bench-quick peers soak clean
+
+help:  ## What there is
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[spark,peers,dev]'
+	@touch $@
+
+install: $(STAMP)  ## The environment, in .venv
+
+demo: install  ## Make a table, stream it under a memory limit beside PyIceberg, aggregate it on Spark
+	$(BIN)/python examples/demo.py
+
+test: install  ## All tests
+	$(BIN)/python -m pytest
+
+lint: install  ## ruff, mypy --strict, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: install  ## Format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+peers: install  ## The environment of the peers (Polars, Daft, DuckDB), in .venv-peers
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install --quiet --requirement benchmarks/peers-requirements.txt
+
+bench: install  ## The benchmark tables at full size (minutes, and 10 GB of disk); BENCH="--sets a b"
+	$(BIN)/python -m benchmarks.run $(BENCH)
+
+bench-quick: install  ## The same at a hundredth of the size
+	$(BIN)/python -m benchmarks.run --quick
+
+soak: install  ## The long versions of the memory tests
+	$(BIN)/python -m pytest -m slow
+
+clean:  ## Remove what the targets above made
+	rm -rf $(VENV) .venv-peers .bench .demo

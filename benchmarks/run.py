@@ -1,0 +1,249 @@
+"""Runs the benchmark: `python -m benchmarks.run [--quick | --published | --scaling | --s16]`.
+
+Without a mode: every data set of the goal table, with PyIceberg, raw PyArrow, icestream and, where
+`.venv-peers` exists, the peers. Data sets are generated when they are missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.case import Case
+from benchmarks.datasets import S15_ROWS, DatasetInfo, ensure
+from benchmarks.engines import BATCH_ROWS, ENGINES
+from benchmarks.goals import GOALS, find_goal, judge
+from benchmarks.memory_group import memory_group
+from benchmarks.results import Result, number, print_table
+from benchmarks.runner import PEERS_PYTHON, run_all, run_once, warm
+
+QUICK_SCALE = 0.01
+S15_VARIANTS = {"Parquet": "s15", "Parquet as Java writes": "s15j", "ORC": "s15o"}
+S15_BATCH_ROWS = 1000
+S15_BOUND = 0.1
+S16_LIMIT_BYTES = 1_000_000_000
+GOAL_HEADER = (
+    "set engine limit order Mrows/s x-pyiceberg first-s x-pyiceberg cpu-s arrow-MB rss-MB goal"
+)
+PUBLISHED_ORDERS = ("task", *(f"arrival:{streams}" for streams in (1, 2, 4, 8, 16)))
+
+
+class Benchmark:
+    """One run of the benchmark: its options, and whether anything of ours failed."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        self._root: Path = options.root.resolve()
+        self._stamp = time.strftime("%Y%m%dT%H%M%S")
+        self.failed = False
+
+    def goals(self) -> None:
+        """Every data set of the goal table with every engine, against the goals."""
+        rows = []
+        for dataset in self._options.sets or dict.fromkeys(goal.dataset for goal in GOALS):
+            info = self._ready(dataset)
+            results = [
+                self._result(info, engine, memory=memory, order=order)
+                for engine in self._engines()
+                if dataset not in ENGINES[engine].skips
+                for memory, order in self._limits(dataset, engine)
+            ]
+            self._run(info, results)
+            rows.extend(self._goal_rows(results))
+        print_table(GOAL_HEADER.split(), rows)
+
+    def published(self) -> None:
+        """The published shape (S2.8): rows/s, first record, peak Arrow memory by configuration."""
+        info = self._ready("a")
+        memory = (self._options.memory or ["256MB"])[0]
+        results = [self._result(info, "pyiceberg")]
+        results += [
+            self._result(info, "icestream", memory=memory, order=order, batch_rows=BATCH_ROWS)
+            for order in PUBLISHED_ORDERS
+        ]
+        self._run(info, results)
+        rows = [
+            [
+                f"{result.case.engine} {result.case.order if result.case.memory else ''}".strip(),
+                result.case.memory or "-",
+                number(result.rows_per_second, ",.0f"),
+                number(_times(result.first_seconds, 1000), ".0f"),
+                number(result.arrow_mb, ".1f"),
+                result.error or "",
+            ]
+            for result in results
+        ]
+        header = ["configuration", "limit", "rows/s", "first ms", "peak Arrow MB", "error"]
+        print_table(header, rows)
+
+    def scaling(self) -> None:
+        """Peak while streaming against the whole table in memory (S1.5): below 0.1."""
+        rows = []
+        for kind, prefix in S15_VARIANTS.items():
+            for count in S15_ROWS:
+                info = self._ready(f"{prefix}_{count}")
+                memory = (self._options.memory or [None])[0]
+                result = self._result(
+                    info,
+                    "icestream",
+                    memory=memory,
+                    order="arrival:1",
+                    batch_rows=S15_BATCH_ROWS,
+                    materialise=True,
+                )
+                self._run(info, [result])
+                rows.append(self._scaling_row(kind, info, result))
+        header = ["format", "rows", "streaming MB", "materialised MB", "ratio", "rss MB", "bound"]
+        print_table(header, rows)
+
+    def s16(self) -> None:
+        """A file larger than the worker (S1.6): ORC with 1.6M stripes in a process of 1 GB."""
+        info = self._ready("s16")
+        memory = (self._options.memory or ["256MB"])[0]
+        result = self._result(info, "icestream", memory=memory)
+        try:
+            with memory_group(S16_LIMIT_BYTES) as group:
+                run_once(result, info.rows, join_group=group.join)
+                peak = group.peak_bytes()
+            limit = f"cgroup of {S16_LIMIT_BYTES / 1e6:,.0f} MB, {peak / 1e6:,.0f} MB used at most"
+        except OSError as error:
+            print(f"no memory cgroup ({error}): peak RSS is reported without a limit")
+            run_once(result, info.rows)
+            limit = "none"
+        self._keep(result)
+        run = result.runs[-1] if result.runs else {}
+        whole_process = (run["rss_start_bytes"] + run["rss_growth_bytes"]) / 1e6 if run else None
+        row = [
+            f"{info.rows:,}",
+            f"{info.data_bytes / 1e6:,.0f}",
+            memory,
+            number(run.get("seconds"), ".1f"),
+            number(result.arrow_mb, ".1f"),
+            number(whole_process, ".0f"),
+            limit,
+            result.error or "read to the end",
+        ]
+        header = ["rows", "file MB", "limit", "s", "arrow MB", "peak RSS MB", "process", "outcome"]
+        print_table(header, [row])
+
+    def _ready(self, dataset: str) -> DatasetInfo:
+        info = ensure(self._root, dataset, self._options.scale)
+        warm(self._root, info.table_name)
+        return info
+
+    def _engines(self) -> list[str]:
+        if self._options.engines:
+            return self._options.engines
+        with_peers = PEERS_PYTHON.exists() and not self._options.quick
+        return [name for name in ENGINES if with_peers or not ENGINES[name].is_peer]
+
+    def _limits(self, dataset: str, engine: str) -> list[tuple[str | None, str]]:
+        if engine != "icestream":
+            return [(None, "-")]
+        goals = [goal.memory for goal in GOALS if goal.dataset == dataset]
+        limits = self._options.memory or goals or ["256MB"]
+        return [(memory, order) for memory in limits for order in self._options.order]
+
+    def _result(self, info: DatasetInfo, engine: str, **choices: object) -> Result:
+        return Result(Case(str(self._root), info.name, info.table_name, engine, **choices))
+
+    def _run(self, info: DatasetInfo, results: list[Result]) -> None:
+        run_all(results, info.rows, self._options.repeat)
+        for result in results:
+            self._keep(result)
+
+    def _keep(self, result: Result) -> None:
+        result.save(self._root / "results", self._stamp)
+        self.failed |= bool(result.error) and not ENGINES[result.case.engine].is_peer
+
+    def _goal_rows(self, results: list[Result]) -> list[list[str]]:
+        by_engine = {result.case.engine: result for result in results}
+        pyiceberg, pyarrow = by_engine.get("pyiceberg"), by_engine.get("pyarrow")
+        return [
+            [
+                result.case.dataset,
+                result.case.engine,
+                result.case.memory or "-",
+                result.case.order,
+                number(_times(result.rows_per_second, 1e-6), ".3f"),
+                number(result.rate_ratio(pyiceberg), ".2f", "x"),
+                number(result.first_seconds, ".3f"),
+                number(result.first_ratio(pyiceberg), ".3f", "x"),
+                number(result.cpu_seconds, ".1f"),
+                number(result.arrow_mb, ".1f"),
+                number(result.rss_mb, ".1f"),
+                self._verdict(result, pyiceberg, pyarrow),
+            ]
+            for result in results
+        ]
+
+    def _verdict(self, result: Result, pyiceberg: Result | None, pyarrow: Result | None) -> str:
+        if result.case.engine != "icestream":
+            return result.error or ""
+        goal = find_goal(result.case.dataset, result.case.memory)
+        # The goals are for full size; below it the fixed costs of a scan decide.
+        if goal is None or self._options.scale < 1:
+            return result.error or "no goal for this size and limit"
+        verdict = judge(goal, result, pyiceberg, pyarrow)
+        return f"{verdict} ({result.error})" if result.error else verdict
+
+    def _scaling_row(self, kind: str, info: DatasetInfo, result: Result) -> list[str]:
+        whole = result.runs[-1]["materialised_bytes"] / 1e6 if result.runs else None
+        ratio = result.arrow_mb / whole if result.arrow_mb is not None and whole else None
+        if ratio is None:
+            verdict = result.error or "-"
+        elif self._options.scale < 1:
+            verdict = "none for this size"
+        else:
+            verdict = "met" if ratio < S15_BOUND else f"missed: {ratio:.3f} >= {S15_BOUND}"
+        return [
+            kind,
+            f"{info.rows:,}",
+            number(result.arrow_mb, ".2f"),
+            number(whole, ".1f"),
+            number(ratio, ".4f"),
+            number(result.rss_mb, ".1f"),
+            verdict,
+        ]
+
+
+def _times(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in text.split(",") if word]
+
+
+def main() -> None:
+    """Run what the command line asks for; exit with 1 if a case of ours failed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--published", action="store_true", help="set a in every order (S2.8)")
+    parser.add_argument("--scaling", action="store_true", help="memory against rows (S1.5)")
+    parser.add_argument("--s16", action="store_true", help="3.8 GB ORC in a 1 GB process (S1.6)")
+    parser.add_argument("--quick", action="store_true", help="everything, small: a smoke test")
+    parser.add_argument("--root", type=Path, default=Path(".bench"))
+    parser.add_argument("--sets", type=_words, help="such as a,b8 (default: all with a goal)")
+    parser.add_argument("--engines", type=_words, help=f"out of {','.join(ENGINES)}")
+    parser.add_argument("--memory", type=_words, help="icestream's limits, such as 64MB,1GB")
+    parser.add_argument("--order", type=_words, default=["task"], help="such as task,arrival:2")
+    parser.add_argument("--repeat", type=int, default=1, help="times: median; peaks: the worst")
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the full row counts")
+    options = parser.parse_args()
+    if unknown := set(options.engines or ()) - set(ENGINES):
+        parser.error(f"no engine {', '.join(sorted(unknown))}: choose from {', '.join(ENGINES)}")
+    if options.quick:
+        options.scale = QUICK_SCALE
+    benchmark = Benchmark(options)
+    chosen = [name for name in ("published", "scaling", "s16") if getattr(options, name)]
+    if options.quick:
+        chosen = ["goals", "published", "scaling", "s16"]
+    for mode in chosen or ["goals"]:
+        getattr(benchmark, mode)()
+    sys.exit(benchmark.failed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""Apache Iceberg from Python, inside a memory limit that you set.
+
+```python
+import icestream as ice
+
+for batch in ice.scan(table, where="price > 10", memory="64MB"):
+    ...  # pa.RecordBatch
+```
+
+Importing this module is cheap: PyArrow and PyIceberg are imported with the first name that needs
+them.
+
+It also makes jemalloc Arrow's allocator, provided that PyArrow has not been imported yet and that
+`ARROW_DEFAULT_MEMORY_POOL` (Arrow's own setting, which wins) is not set: decoding page by page
+frees and allocates small buffers all the time, and jemalloc is the one that keeps the process near
+the bytes in use.
+"""
+
+import os as _os
+import sys as _sys
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
+
+if "pyarrow" not in _sys.modules and _sys.platform != "win32":
+    _os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
+
+if _TYPE_CHECKING:
+    from icestream.errors import (
+        CatalogError,
+        CorruptFileError,
+        FileMissingError,
+        IcestreamError,
+        InvalidArgumentError,
+        MemoryBudgetError,
+        MissingExtraError,
+        ProjectionError,
+        ReadError,
+        ScanClosedError,
+        TransientReadError,
+        UnknownColumnError,
+        UnsupportedFeatureError,
+    )
+    from icestream.memory import MemoryBudget
+    from icestream.read.order import ArrivalOrder, TaskOrder
+    from icestream.read.scan import Scan, read_splits, scan
+    from icestream.read.split import Split
+    from icestream.report import ScanExplanation, ScanReport
+
+__version__ = "0.1.0.dev0"
+
+_HOMES = {
+    "icestream.errors": (
+        "CatalogError",
+        "CorruptFileError",
+        "FileMissingError",
+        "IcestreamError",
+        "InvalidArgumentError",
+        "MemoryBudgetError",
+        "MissingExtraError",
+        "ProjectionError",
+        "ReadError",
+        "ScanClosedError",
+        "TransientReadError",
+        "UnknownColumnError",
+        "UnsupportedFeatureError",
+    ),
+    "icestream.memory": ("MemoryBudget",),
+    "icestream.read.order": ("ArrivalOrder", "TaskOrder"),
+    "icestream.read.scan": ("Scan", "read_splits", "scan"),
+    "icestream.read.split": ("Split",),
+    "icestream.report": ("ScanExplanation", "ScanReport"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "ArrivalOrder",
+    "CatalogError",
+    "CorruptFileError",
+    "FileMissingError",
+    "IcestreamError",
+    "InvalidArgumentError",
+    "MemoryBudget",
+    "MemoryBudgetError",
+    "MissingExtraError",
+    "ProjectionError",
+    "ReadError",
+    "Scan",
+    "ScanClosedError",
+    "ScanExplanation",
+    "ScanReport",
+    "Split",
+    "TaskOrder",
+    "TransientReadError",
+    "UnknownColumnError",
+    "UnsupportedFeatureError",
+    "__version__",
+    "read_splits",
+    "scan",
+]
+
+
+def __getattr__(name: str) -> _Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'icestream' has no attribute {name!r}")
+    value = getattr(_import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,114 @@
+"""Primitive types: the promotions Iceberg allows, and the spellings Arrow has for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+from pyiceberg.types import (
+    DecimalType,
+    IcebergType,
+    PrimitiveType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
+)
+
+_UTC = {"UTC", "+00:00", "Etc/UTC", "Z", "GMT", "Etc/GMT"}
+_NO_ZONE = (TimestampType, TimestampNanoType)
+_ZONED = (TimestamptzType, TimestamptzNanoType)
+
+Convert = Callable[[pa.Array], pa.Array]
+
+
+def convert_primitive(
+    source: pa.DataType, target: pa.DataType, wanted: IcebergType, *, downcast_ns: bool
+) -> Convert | None:
+    """A function from arrays of `source` to arrays of `target`; None where there is none."""
+    if not isinstance(wanted, PrimitiveType):
+        return None
+    if isinstance(source, pa.DictionaryType):
+        # Decoded first: a cast from dictionary to the wide type would go through it anyway.
+        if source.value_type == target:
+            return lambda array: array.dictionary_decode()
+        inner = convert_primitive(source.value_type, target, wanted, downcast_ns=downcast_ns)
+        if inner is None:
+            return None
+        return lambda array: inner(array.dictionary_decode())
+    if pa.types.is_null(source) or pa.types.is_null(target):
+        return _cast(target)
+    if isinstance(wanted, _NO_ZONE + _ZONED):
+        return _timestamp(source, target, wanted, downcast_ns)
+    if isinstance(target, pa.ExtensionType):
+        return _to_extension(source, target)
+    if isinstance(source, pa.ExtensionType):
+        if source.storage_type == target:
+            return lambda array: array.storage
+        return None
+    return _cast(target) if _castable(source, target, wanted) else None
+
+
+def _cast(target: pa.DataType) -> Convert:
+    return lambda array: array.cast(target)
+
+
+def _castable(source: pa.DataType, target: pa.DataType, wanted: PrimitiveType) -> bool:
+    types = pa.types
+    if types.is_integer(target):
+        if types.is_signed_integer(source):
+            return bool(source.bit_width <= target.bit_width)
+        return bool(types.is_unsigned_integer(source) and source.bit_width < target.bit_width)
+    if types.is_floating(target):
+        return bool(types.is_floating(source) and source.bit_width <= target.bit_width)
+    if isinstance(wanted, DecimalType):
+        fits = types.is_decimal(source) and source.scale == target.scale
+        return bool(fits and source.precision <= target.precision)
+    if _is_text(target) or _is_bytes(target):
+        return _is_text(source) or _is_bytes(source)
+    if types.is_fixed_size_binary(target):
+        return bool(types.is_fixed_size_binary(source) and source.byte_width == target.byte_width)
+    if types.is_time(target):
+        return bool(types.is_time(source))
+    if types.is_date(target):
+        return bool(types.is_date(source))
+    return bool(source == target)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind))
+
+
+def _timestamp(
+    source: pa.DataType, target: pa.DataType, wanted: IcebergType, downcast_ns: bool
+) -> Convert | None:
+    if pa.types.is_date(source):  # v3 promotion: date -> timestamp, never -> timestamptz
+        return _cast(target) if isinstance(wanted, _NO_ZONE) else None
+    if not pa.types.is_timestamp(source):
+        return None
+    if source.tz is not None and source.tz not in _UTC:
+        return None
+    if source.unit == "ns" and target.unit == "us":
+        if not downcast_ns:
+            return None
+        return lambda array: array.cast(target, safe=False)
+    return _cast(target)
+
+
+def _to_extension(source: pa.DataType, target: pa.ExtensionType) -> Convert | None:
+    storage = target.storage_type
+    if isinstance(source, pa.ExtensionType):
+        if source.storage_type != storage:
+            return None
+        return lambda array: target.wrap_array(array.storage)
+    if source == storage:
+        return lambda array: target.wrap_array(array)
+    if _is_bytes(source) or (_is_bytes(storage) and _is_text(source)):
+        return lambda array: target.wrap_array(array.cast(storage))
+    return None

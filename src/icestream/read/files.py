@@ -1,0 +1,195 @@
+"""Opening data files, telling transient failures from lasting ones, and naming both."""
+
+from __future__ import annotations
+
+import errno
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeVar
+
+import pyarrow as pa
+from pyiceberg.io import FileIO
+
+from icestream.errors import (
+    CorruptFileError,
+    FileMissingError,
+    IcestreamError,
+    InvalidArgumentError,
+    ReadError,
+    TransientReadError,
+)
+
+T = TypeVar("T")
+
+_TRANSIENT_ERRNOS = {
+    errno.EIO,
+    errno.EAGAIN,
+    errno.EBUSY,
+    errno.EINTR,
+    errno.EPIPE,
+    errno.ESTALE,
+    errno.ENETDOWN,
+    errno.ENETRESET,
+    errno.ENETUNREACH,
+    errno.EHOSTDOWN,
+    errno.EHOSTUNREACH,
+    errno.ETIMEDOUT,
+    errno.ECONNRESET,
+    errno.ECONNABORTED,
+    errno.ECONNREFUSED,
+}
+_LASTING = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
+_LASTING_WORDS = (
+    "ACCESS_DENIED",
+    "NO_SUCH_KEY",
+    "NO_SUCH_BUCKET",
+    "RESOURCE_NOT_FOUND",
+    "HTTP code 403",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often and how patiently a transient read error is tried again.
+
+    Attributes:
+        retries: Further attempts after the first.
+        wait_seconds: The wait before the first retry; it doubles each time, up to 10 seconds.
+    """
+
+    retries: int = 3
+    wait_seconds: float = 0.1
+
+    def __post_init__(self) -> None:
+        if isinstance(self.retries, bool) or not isinstance(self.retries, int) or self.retries < 0:
+            raise InvalidArgumentError(
+                f"retries is {self.retries!r}: give a whole number, 0 or more"
+            )
+        if self.wait_seconds < 0:
+            raise InvalidArgumentError(
+                f"retry_wait_seconds is {self.wait_seconds!r}: it can't be negative"
+            )
+
+    def pause_seconds(self, attempt: int) -> float:
+        """How long to wait after failed attempt number `attempt` (1, 2, ...)."""
+        return float(min(self.wait_seconds * 2 ** (attempt - 1), 10.0))
+
+
+def is_remote(path: str) -> bool:
+    """Whether a location is on an object store or another network file system."""
+    scheme, separator, _ = path.partition("://")
+    return bool(separator) and scheme not in ("file", "")
+
+
+def is_transient(error: BaseException, path: str) -> bool:
+    """Whether trying again may help.
+
+    On a network file system every I/O error may pass, a short read among them, except those that
+    say that the file is not there or not ours. On a local disk only a few error numbers do.
+    """
+    if not isinstance(error, OSError) or isinstance(error, _LASTING):
+        return False
+    if error.errno in _TRANSIENT_ERRNOS or isinstance(error, (TimeoutError, ConnectionError)):
+        return True
+    return is_remote(path) and not any(word in str(error) for word in _LASTING_WORDS)
+
+
+def retrying(
+    action: Callable[[], T],
+    *,
+    path: str,
+    policy: RetryPolicy,
+    split: str | None = None,
+    stopped: threading.Event | None = None,
+    on_retry: Callable[[], None] = lambda: None,
+) -> T:
+    """Run an action on a file; retry what is transient; raise a typed error for the rest."""
+    attempt = 0
+    while True:
+        try:
+            return action()
+        except IcestreamError:
+            raise
+        except Exception as error:
+            attempt += 1
+            gone = stopped is not None and stopped.is_set()
+            if gone or attempt > policy.retries or not is_transient(error, path):
+                raise typed_error(error, path=path, split=split, attempts=attempt) from error
+            on_retry()
+            pause = policy.pause_seconds(attempt)
+            if stopped is not None:
+                stopped.wait(pause)
+            else:
+                time.sleep(pause)
+
+
+def typed_error(error: Exception, *, path: str, split: str | None, attempts: int = 1) -> ReadError:
+    """The error of ours that says what happened to which file, and what to do."""
+    where = f"{path} (split {split})" if split else path
+    if isinstance(error, FileNotFoundError):
+        return FileMissingError(
+            f"{where} is gone, but the table refers to it: restore it, or roll the table back to a "
+            "snapshot that does not need it",
+            path=path,
+            split=split,
+        )
+    if isinstance(error, PermissionError):
+        return ReadError(f"{where} may not be read: {error}", path=path, split=split)
+    if is_transient(error, path):
+        return TransientReadError(
+            f"{where} could not be read in {attempts} attempts: {error}. Try again later, or raise "
+            "retries",
+            path=path,
+            split=split,
+        )
+    if isinstance(error, (OSError, pa.ArrowException, ValueError, EOFError)):
+        return CorruptFileError(
+            f"{where} can't be decoded, it is damaged, truncated or not of its format: {error}",
+            path=path,
+            split=split,
+        )
+    return ReadError(f"{where}: {type(error).__name__}: {error}", path=path, split=split)
+
+
+def open_file(io: FileIO, path: str) -> pa.NativeFile:
+    """Open a file for random access."""
+    stream = io.new_input(path).open()
+    if isinstance(stream, pa.NativeFile):
+        return stream
+    return pa.PythonFile(stream, mode="r")
+
+
+class SharedFile:
+    """One open file for all the row groups that are decoded from it at once.
+
+    `ReadAt` is thread-safe in Arrow, so streams can share a handle; on an object store that saves a
+    request for each of them. The last `release` closes it.
+    """
+
+    def __init__(self, io: FileIO, path: str, retrying_open: Callable[[], pa.NativeFile]) -> None:
+        self._io = io
+        self.path = path
+        self._open = retrying_open
+        self._users = 0
+        self._lock = threading.Lock()
+        self._handle: pa.NativeFile | None = None
+
+    def acquire(self) -> pa.NativeFile:
+        """The open file; every call needs its `release`."""
+        with self._lock:
+            if self._handle is None:
+                self._handle = self._open()
+            self._users += 1
+            return self._handle
+
+    def release(self) -> None:
+        """Done with it, once per `acquire`."""
+        with self._lock:
+            self._users -= 1
+            if self._users == 0 and self._handle is not None:
+                with suppress(Exception):
+                    self._handle.close()
+                self._handle = None

@@ -1,0 +1,377 @@
+"""File columns become table columns, matched by field id.
+
+A plan is compiled once per file schema (`compile_projection`); running it on a batch is then a walk
+over ready-made functions. Columns that are already what the table wants pass through untouched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.schema import Schema
+from pyiceberg.table.name_mapping import MappedField, NameMapping
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
+
+from icestream.read.conversion import convert_primitive
+
+_ID_KEYS = (b"PARQUET:field_id", b"iceberg.id")
+_LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
+
+Column = Callable[[pa.Array], pa.Array]
+"""Turns an array of the file into an array of the table."""
+
+
+class Unprojectable(Exception):  # noqa: N818 - internal: becomes a ProjectionError with the path
+    """The file's schema can't be projected; the message says which field and why."""
+
+
+def table_arrow_schema(schema: Schema) -> pa.Schema:
+    """The one Arrow schema that a scan announces and delivers: PyIceberg's own."""
+    return schema_to_pyarrow(schema, include_field_ids=False)
+
+
+class FieldIds:
+    """Field ids of a file's columns: from the file, or else from the table's name mapping."""
+
+    def __init__(self, file_schema: pa.Schema, mapping: NameMapping | None) -> None:
+        self._in_file = any(_has_ids(f) for f in file_schema)
+        if not self._in_file and mapping is None:
+            raise Unprojectable(
+                "the file carries no field ids and the table has no name mapping: set the table "
+                "property schema.name-mapping.default"
+            )
+        self._root = tuple(mapping.root) if mapping is not None else ()
+
+    def root(self) -> _Scope:
+        """Where the look-up of top-level fields starts."""
+        return _Scope(None if self._in_file else self._root)
+
+
+class _Scope:
+    """The mapped names at one level; None when ids come from the file."""
+
+    def __init__(self, mapped: tuple[MappedField, ...] | None) -> None:
+        self._mapped = mapped
+
+    def field_id(self, field: pa.Field, name: str) -> int | None:
+        if self._mapped is None:
+            return _id_of(field)
+        found = self._find(name)
+        return found.field_id if found else None
+
+    def below(self, name: str) -> _Scope:
+        if self._mapped is None:
+            return self
+        found = self._find(name)
+        return _Scope(tuple(found.fields) if found else ())
+
+    def _find(self, name: str) -> MappedField | None:
+        return next((m for m in self._mapped or () if name in m.names), None)
+
+
+def _id_of(field: pa.Field) -> int | None:
+    metadata = field.metadata or {}
+    return next((int(metadata[key]) for key in _ID_KEYS if key in metadata), None)
+
+
+def _has_ids(field: pa.Field) -> bool:
+    return _id_of(field) is not None or any(_has_ids(child) for child in _children(field.type))
+
+
+def _children(kind: pa.DataType) -> list[pa.Field]:
+    if isinstance(kind, pa.StructType):
+        return list(kind)
+    if isinstance(kind, _LISTS):
+        return [kind.value_field]
+    if isinstance(kind, pa.MapType):
+        return [kind.key_field, kind.item_field]
+    return []
+
+
+def leaf_columns(file_schema: pa.Schema, wanted: Schema, ids: FieldIds) -> list[int]:
+    """The Parquet leaf columns to decode for the wanted fields.
+
+    A struct, list or map of which only new fields are wanted still needs one leaf, for its nulls
+    and lengths.
+    """
+    picked: list[int] = []
+    _pick_struct(list(file_schema), wanted.as_struct(), ids.root(), 0, picked)
+    return picked
+
+
+def _pick_struct(
+    fields: list[pa.Field], wanted: StructType, scope: _Scope, first: int, picked: list[int]
+) -> None:
+    by_id = {f.field_id: f for f in wanted.fields}
+    for field in fields:
+        target = by_id.get(scope.field_id(field, field.name) or -1)
+        if target is not None:
+            _pick(field, target.field_type, scope.below(field.name), first, picked)
+        first += _leaves(field.type)
+
+
+def _pick(
+    field: pa.Field, wanted: IcebergType, scope: _Scope, first: int, picked: list[int]
+) -> None:
+    before = len(picked)
+    kind = field.type
+    if isinstance(kind, pa.StructType) and isinstance(wanted, StructType):
+        _pick_struct(list(kind), wanted, scope, first, picked)
+        if len(picked) == before:
+            picked.append(first)
+    elif isinstance(kind, _LISTS) and isinstance(wanted, ListType):
+        _pick(kind.value_field, wanted.element_type, scope.below("element"), first, picked)
+    elif isinstance(kind, pa.MapType) and isinstance(wanted, MapType):
+        _pick(kind.key_field, wanted.key_type, scope.below("key"), first, picked)
+        values = first + _leaves(kind.key_field.type)
+        _pick(kind.item_field, wanted.value_type, scope.below("value"), values, picked)
+    else:
+        picked.extend(range(first, first + _leaves(kind)))
+
+
+def _leaves(kind: pa.DataType) -> int:
+    children = _children(kind)
+    return sum(_leaves(c.type) for c in children) if children else 1
+
+
+class Projection:
+    """Runs a compiled plan. Batches in are of one file schema, batches out of the table's."""
+
+    def __init__(self, schema: pa.Schema, columns: list[Callable[[pa.RecordBatch], pa.Array]]):
+        self.schema = schema
+        self._columns = columns
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        arrays = [column(batch) for column in self._columns]
+        if not arrays:
+            return pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def compile_projection(
+    file_schema: pa.Schema,
+    wanted: Schema,
+    ids: FieldIds,
+    *,
+    constants: Mapping[int, Any],
+    downcast_ns: bool,
+) -> Projection:
+    """Work out how batches of `file_schema` become batches of the table's schema.
+
+    Raises:
+        Unprojectable: If a field is required but absent, or its type can't be promoted.
+    """
+    compiler = _Compiler(constants, downcast_ns)
+    target = table_arrow_schema(wanted)
+    scope = ids.root()
+    positions: dict[int, int] = {}
+    for position, field in enumerate(file_schema):
+        field_id = scope.field_id(field, field.name)
+        if field_id is not None:
+            positions.setdefault(field_id, position)
+    columns: list[Callable[[pa.RecordBatch], pa.Array]] = []
+    for field, arrow in zip(wanted.fields, target, strict=True):
+        at = positions.get(field.field_id)
+        if at is None:
+            columns.append(_constant_column(compiler.absent(field, arrow.type)))
+        else:
+            source = file_schema.field(at)
+            convert = compiler.column(source, field, arrow.type, scope.below(source.name))
+            columns.append(_file_column(at, convert))
+    return Projection(target, columns)
+
+
+def _file_column(position: int, convert: Column | None) -> Callable[[pa.RecordBatch], pa.Array]:
+    if convert is None:
+        return lambda batch: batch.column(position)
+    return lambda batch: convert(batch.column(position))
+
+
+def _constant_column(repeat: Callable[[int], pa.Array]) -> Callable[[pa.RecordBatch], pa.Array]:
+    return lambda batch: repeat(batch.num_rows)
+
+
+class _Compiler:
+    def __init__(self, constants: Mapping[int, Any], downcast_ns: bool) -> None:
+        self._constants = constants
+        self._downcast_ns = downcast_ns
+
+    def absent(self, field: NestedField, kind: pa.DataType) -> Callable[[int], pa.Array]:
+        """A column that the file does not hold: partition value, initial default, or nulls."""
+        value = self._constants.get(field.field_id)
+        if value is None:
+            value = field.initial_default
+        if value is not None:
+            scalar = _scalar(value, kind)
+            return lambda count: _repeat(scalar, count, kind)
+        if field.required and field.field_id not in self._constants:
+            raise Unprojectable(
+                f"the table requires column {field.name!r} (id {field.field_id}), which the file "
+                "does not hold and which has no default"
+            )
+        return lambda count: pa.nulls(count, kind)
+
+    def column(
+        self, source: pa.Field, field: NestedField, kind: pa.DataType, scope: _Scope
+    ) -> Column | None:
+        """How one column is converted; None when it is right as it is."""
+        wanted = field.field_type
+        if isinstance(wanted, StructType):
+            return self._struct(source, field, kind, scope)
+        if isinstance(wanted, ListType):
+            return self._list(source, wanted, field, kind, scope)
+        if isinstance(wanted, MapType):
+            return self._map(source, wanted, field, kind, scope)
+        if source.type == kind:
+            return None
+        convert = convert_primitive(source.type, kind, wanted, downcast_ns=self._downcast_ns)
+        if convert is None:
+            raise Unprojectable(
+                f"column {field.name!r} (id {field.field_id}) is {source.type} in the file and "
+                f"{wanted} in the table, which is no promotion that Iceberg allows"
+            )
+        return convert
+
+    def _struct(
+        self, source: pa.Field, field: NestedField, kind: pa.StructType, scope: _Scope
+    ) -> Column | None:
+        if not isinstance(source.type, pa.StructType):
+            raise _mismatch(source, field)
+        wanted = field.field_type
+        assert isinstance(wanted, StructType)
+        positions: dict[int, int] = {}
+        for position, child in enumerate(source.type):
+            child_id = scope.field_id(child, child.name)
+            if child_id is not None:
+                positions.setdefault(child_id, position)
+        parts: list[Callable[[pa.StructArray], pa.Array]] = []
+        same = len(source.type) == len(wanted.fields)
+        for order, (child_field, arrow) in enumerate(zip(wanted.fields, kind, strict=True)):
+            at = positions.get(child_field.field_id)
+            if at is None:
+                parts.append(_absent_child(self.absent(child_field, arrow.type)))
+                same = False
+                continue
+            child = source.type.field(at)
+            convert = self.column(child, child_field, arrow.type, scope.below(child.name))
+            parts.append(_struct_child(at, convert))
+            same = same and at == order and convert is None
+        if same and _same_type(source.type, kind):
+            return None
+        fields = list(kind)
+
+        def build(array: pa.StructArray) -> pa.StructArray:
+            array = _unsliced(array)
+            children = [part(array) for part in parts]
+            mask = array.is_null() if array.null_count else None
+            return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
+
+        return build
+
+    def _list(
+        self,
+        source: pa.Field,
+        wanted: ListType,
+        field: NestedField,
+        kind: pa.LargeListType,
+        scope: _Scope,
+    ) -> Column | None:
+        if not isinstance(source.type, _LISTS):
+            raise _mismatch(source, field)
+        convert = self.column(
+            source.type.value_field, wanted.element_field, kind.value_type, scope.below("element")
+        )
+        if convert is None and _same_type(source.type, kind):
+            return None
+
+        def build(array: pa.Array) -> pa.LargeListArray:
+            if isinstance(array, pa.FixedSizeListArray):
+                array = array.cast(pa.large_list(array.type.value_field))
+            array = _unsliced(array)
+            values = array.values if convert is None else convert(array.values)
+            mask = array.is_null() if array.null_count else None
+            offsets = array.offsets.cast(pa.int64())
+            return pa.LargeListArray.from_arrays(offsets, values, type=kind, mask=mask)
+
+        return build
+
+    def _map(
+        self, source: pa.Field, wanted: MapType, field: NestedField, kind: pa.MapType, scope: _Scope
+    ) -> Column | None:
+        if not isinstance(source.type, pa.MapType):
+            raise _mismatch(source, field)
+        below = source.type
+        key = self.column(below.key_field, wanted.key_field, kind.key_type, scope.below("key"))
+        item = self.column(
+            below.item_field, wanted.value_field, kind.item_type, scope.below("value")
+        )
+        if key is None and item is None and _same_type(below, kind):
+            return None
+
+        def build(array: pa.MapArray) -> pa.MapArray:
+            array = _unsliced(array)
+            keys = array.keys if key is None else key(array.keys)
+            items = array.items if item is None else item(array.items)
+            mask = array.is_null() if array.null_count else None
+            return pa.MapArray.from_arrays(array.offsets, keys, items, type=kind, mask=mask)
+
+        return build
+
+
+def _same_type(source: pa.DataType, kind: pa.DataType) -> bool:
+    """Equal to the last child name and nullability, so that batches can share one schema."""
+    return bool(source.equals(kind)) and str(source) == str(kind)
+
+
+def _unsliced(array: pa.Array) -> pa.Array:
+    """Arrays whose children line up with them: from_arrays can't combine offsets with masks."""
+    return pa.concat_arrays([array]) if array.offset else array
+
+
+def _struct_child(position: int, convert: Column | None) -> Callable[[pa.StructArray], pa.Array]:
+    if convert is None:
+        return lambda array: array.field(position)
+    return lambda array: convert(array.field(position))
+
+
+def _absent_child(repeat: Callable[[int], pa.Array]) -> Callable[[pa.StructArray], pa.Array]:
+    return lambda array: repeat(len(array))
+
+
+def _mismatch(source: pa.Field, field: NestedField) -> Unprojectable:
+    return Unprojectable(
+        f"column {field.name!r} (id {field.field_id}) is {source.type} in the file and "
+        f"{field.field_type} in the table"
+    )
+
+
+def _scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
+    if isinstance(kind, pa.ExtensionType):
+        kind = kind.storage_type
+    if isinstance(value, UUID):
+        value = value.bytes
+    return pa.scalar(value, type=kind)
+
+
+def _repeat(scalar: pa.Scalar, count: int, kind: pa.DataType) -> pa.Array:
+    array = pa.repeat(scalar, count)
+    return kind.wrap_array(array) if isinstance(kind, pa.ExtensionType) else array
+
+
+def select_columns(batch_schema: Schema, wanted: Schema) -> Projection | None:
+    """How to drop what only the filter needed; None when nothing is to be dropped."""
+    source = schema_to_pyarrow(batch_schema, include_field_ids=True)
+    if batch_schema == wanted or batch_schema.as_struct() == wanted.as_struct():
+        return None
+    ids = FieldIds(source, None)
+    return compile_projection(source, wanted, ids, constants={}, downcast_ns=False)
+
+
+def struct_field(array: pa.Array, position: int) -> pa.Array:
+    """A child of a struct array, null where the struct is."""
+    return pc.struct_field(array, position)

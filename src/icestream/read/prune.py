@@ -1,0 +1,103 @@
+"""Row groups that statistics rule out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.conversions import to_bytes
+from pyiceberg.expressions.visitors import bind, extract_field_ids
+from pyiceberg.types import PrimitiveType, StructType
+
+from icestream._pyiceberg import metrics_evaluator
+from icestream.read.projection import FieldIds
+from icestream.read.split import ReadContext
+
+
+@dataclass(slots=True)
+class _RowGroupMetrics:
+    """A row group's statistics in the form of a data file's metrics."""
+
+    record_count: int
+    value_counts: dict[int, int] = field(default_factory=dict)
+    null_value_counts: dict[int, int] = field(default_factory=dict)
+    nan_value_counts: dict[int, int] = field(default_factory=dict)
+    lower_bounds: dict[int, bytes] = field(default_factory=dict)
+    upper_bounds: dict[int, bytes] = field(default_factory=dict)
+
+
+def row_group_test(
+    context: ReadContext, file_schema: pa.Schema, ids: FieldIds
+) -> Callable[[pq.RowGroupMetaData], bool]:
+    """A function that says whether a row group might hold rows that the filter wants.
+
+    Only columns outside lists and maps have usable statistics; a column that the file does not hold
+    is left undecided, because a default or a partition value may stand in for it.
+    """
+    schema = context.read_schema
+    used = extract_field_ids(bind(schema, context.row_filter, context.case_sensitive))
+    leaves = _leaf_of_id(file_schema, ids, used)
+    kinds = {i: schema.find_type(i) for i in leaves}
+    might_match = metrics_evaluator(schema, context.row_filter, context.case_sensitive)
+
+    def test(group: pq.RowGroupMetaData) -> bool:
+        metrics = _RowGroupMetrics(group.num_rows)
+        for field_id, leaf in leaves.items():
+            _add_column(metrics, field_id, group.column(leaf), kinds[field_id])
+        return might_match(metrics)
+
+    return test
+
+
+def _leaf_of_id(file_schema: pa.Schema, ids: FieldIds, used: set[int]) -> dict[int, int]:
+    found: dict[int, int] = {}
+    counter = 0
+
+    def walk(fields: list[pa.Field], scope: Any) -> None:
+        nonlocal counter
+        for arrow in fields:
+            field_id = scope.field_id(arrow, arrow.name)
+            kind = arrow.type
+            if isinstance(kind, pa.StructType):
+                walk(list(kind), scope.below(arrow.name))
+                continue
+            if field_id in used and kind.num_fields == 0:
+                found[field_id] = counter
+            counter += _leaf_count(kind)
+
+    walk(list(file_schema), ids.root())
+    return found
+
+
+def _leaf_count(kind: pa.DataType) -> int:
+    if isinstance(kind, pa.MapType):
+        return _leaf_count(kind.key_type) + _leaf_count(kind.item_type)
+    if isinstance(kind, pa.StructType):
+        return sum(_leaf_count(child.type) for child in kind)
+    if kind.num_fields and not isinstance(kind, pa.ExtensionType):
+        return _leaf_count(kind.value_type)
+    return 1
+
+
+def _add_column(
+    metrics: _RowGroupMetrics, field_id: int, column: pq.ColumnChunkMetaData, kind: Any
+) -> None:
+    if isinstance(kind, StructType) or not isinstance(kind, PrimitiveType):
+        return
+    statistics = column.statistics if column.is_stats_set else None
+    if statistics is None:
+        return
+    metrics.value_counts[field_id] = column.num_values
+    if statistics.has_null_count:
+        metrics.null_value_counts[field_id] = statistics.null_count
+    if not statistics.has_min_max:
+        return
+    try:
+        lower, upper = to_bytes(kind, statistics.min), to_bytes(kind, statistics.max)
+    except Exception:  # a type whose statistics PyArrow or PyIceberg can't convert: no bounds
+        return
+    metrics.lower_bounds[field_id] = lower
+    metrics.upper_bounds[field_id] = upper

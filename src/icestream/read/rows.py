@@ -1,0 +1,143 @@
+"""The row filter, evaluated on Arrow arrays of the table's types.
+
+Values are compared after projection, so that renamed, promoted, defaulted and partition columns
+need no special case. Null follows PyIceberg's `to_arrow()`: a comparison with null drops the row,
+`not in` keeps it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions.visitors import (
+    BoundBooleanExpressionVisitor,
+    bind,
+    rewrite_not,
+    visit,
+)
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.schema import Schema
+from pyiceberg.types import StructType
+
+Mask = Callable[[pa.RecordBatch], pa.Array]
+
+
+def compile_filter(row_filter: BooleanExpression, schema: Schema, case_sensitive: bool) -> Mask:
+    """A function from a batch of `schema` to a boolean array: true where the row is wanted."""
+    bound = bind(schema, rewrite_not(row_filter), case_sensitive)
+    mask: Mask = visit(bound, _Evaluator(schema))
+    return mask
+
+
+class _Evaluator(BoundBooleanExpressionVisitor[Mask]):
+    def __init__(self, schema: Schema) -> None:
+        self._paths = _paths(schema.as_struct())
+
+    def _column(self, term: Any) -> Callable[[pa.RecordBatch], pa.Array]:
+        path = self._paths[term.ref().field.field_id]
+
+        def get(batch: pa.RecordBatch) -> pa.Array:
+            array = batch.column(path[0])
+            for position in path[1:]:
+                array = pc.struct_field(array, position)
+            return array.storage if isinstance(array, pa.ExtensionArray) else array
+
+        return get
+
+    def _compare(self, function: str, term: Any, literal: Any) -> Mask:
+        get, value = self._column(term), _scalar(literal.value, term)
+        return lambda batch: pc.call_function(function, [get(batch), value])
+
+    def visit_in(self, term: Any, literals: set[Any]) -> Mask:
+        get, values = self._column(term), _array(literals, term)
+        return lambda batch: pc.is_in(get(batch), value_set=values)
+
+    def visit_not_in(self, term: Any, literals: set[Any]) -> Mask:
+        inside = self.visit_in(term, literals)
+        return lambda batch: pc.invert(inside(batch))
+
+    def visit_is_nan(self, term: Any) -> Mask:
+        get = self._column(term)
+        return lambda batch: pc.is_nan(get(batch))
+
+    def visit_not_nan(self, term: Any) -> Mask:
+        get = self._column(term)
+        return lambda batch: pc.invert(pc.is_nan(get(batch)))
+
+    def visit_is_null(self, term: Any) -> Mask:
+        get = self._column(term)
+        return lambda batch: pc.is_null(get(batch))
+
+    def visit_not_null(self, term: Any) -> Mask:
+        get = self._column(term)
+        return lambda batch: pc.is_valid(get(batch))
+
+    def visit_equal(self, term: Any, literal: Any) -> Mask:
+        return self._compare("equal", term, literal)
+
+    def visit_not_equal(self, term: Any, literal: Any) -> Mask:
+        return self._compare("not_equal", term, literal)
+
+    def visit_greater_than_or_equal(self, term: Any, literal: Any) -> Mask:
+        return self._compare("greater_equal", term, literal)
+
+    def visit_greater_than(self, term: Any, literal: Any) -> Mask:
+        return self._compare("greater", term, literal)
+
+    def visit_less_than(self, term: Any, literal: Any) -> Mask:
+        return self._compare("less", term, literal)
+
+    def visit_less_than_or_equal(self, term: Any, literal: Any) -> Mask:
+        return self._compare("less_equal", term, literal)
+
+    def visit_starts_with(self, term: Any, literal: Any) -> Mask:
+        get, prefix = self._column(term), str(literal.value)
+        return lambda batch: pc.starts_with(get(batch), pattern=prefix)
+
+    def visit_not_starts_with(self, term: Any, literal: Any) -> Mask:
+        starts = self.visit_starts_with(term, literal)
+        return lambda batch: pc.invert(starts(batch))
+
+    def visit_true(self) -> Mask:
+        return lambda batch: pa.repeat(pa.scalar(True), batch.num_rows)
+
+    def visit_false(self) -> Mask:
+        return lambda batch: pa.repeat(pa.scalar(False), batch.num_rows)
+
+    def visit_not(self, child_result: Mask) -> Mask:
+        return lambda batch: pc.invert(child_result(batch))
+
+    def visit_and(self, left_result: Mask, right_result: Mask) -> Mask:
+        return lambda batch: pc.and_kleene(left_result(batch), right_result(batch))
+
+    def visit_or(self, left_result: Mask, right_result: Mask) -> Mask:
+        return lambda batch: pc.or_kleene(left_result(batch), right_result(batch))
+
+
+def _paths(struct: StructType, above: tuple[int, ...] = ()) -> dict[int, tuple[int, ...]]:
+    paths: dict[int, tuple[int, ...]] = {}
+    for position, field in enumerate(struct.fields):
+        path = (*above, position)
+        paths[field.field_id] = path
+        if isinstance(field.field_type, StructType):
+            paths.update(_paths(field.field_type, path))
+    return paths
+
+
+def _storage_type(term: Any) -> pa.DataType:
+    kind = schema_to_pyarrow(term.ref().field.field_type)
+    return kind.storage_type if isinstance(kind, pa.ExtensionType) else kind
+
+
+def _scalar(value: Any, term: Any) -> pa.Scalar:
+    return pa.scalar(value.bytes if isinstance(value, UUID) else value, type=_storage_type(term))
+
+
+def _array(values: set[Any], term: Any) -> pa.Array:
+    plain = [v.bytes if isinstance(v, UUID) else v for v in values]
+    return pa.array(plain, type=_storage_type(term))

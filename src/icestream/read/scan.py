@@ -1,0 +1,313 @@
+"""The public face of the read side: `scan` and `read_splits`."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.table import DataScan, FileScanTask, Table
+
+from icestream.errors import InvalidArgumentError, ScanClosedError
+from icestream.memory import DEFAULT_MEMORY, MemoryBudget, as_budget, tune_allocator
+from icestream.read.explain import explain
+from icestream.read.files import RetryPolicy
+from icestream.read.order import ArrivalOrder, BatchMerge, Order, TaskOrder
+from icestream.read.plan import ScanRequest, plan, request, splits_of_tasks
+from icestream.read.projection import table_arrow_schema
+from icestream.read.split import Split
+from icestream.read.splitting import cut
+from icestream.report import ScanExplanation, ScanReport
+
+DEFAULT_BATCH_ROWS = 131_072
+
+
+def scan(
+    table: Table | DataScan,
+    *,
+    where: str | BooleanExpression | None = None,
+    columns: Sequence[str] | None = None,
+    snapshot_id: int | None = None,
+    branch: str | None = None,
+    tag: str | None = None,
+    as_of: datetime | int | None = None,
+    limit: int | None = None,
+    memory: int | str | MemoryBudget = DEFAULT_MEMORY,
+    batch_size: int | None = None,
+    order: Order | None = None,
+    case_sensitive: bool = True,
+    retries: int = 3,
+    retry_wait_seconds: float = 0.1,
+) -> Scan:
+    """Read a table as a stream of Arrow batches inside a memory limit.
+
+    Args:
+        table: A PyIceberg table, or a `DataScan` whose filter, columns, snapshot, limit, case
+        sensitivity
+            and options are taken over.
+        where: Which rows: a filter string or a PyIceberg expression.
+        columns: Which columns; all by default.
+        snapshot_id: Read this snapshot, with the schema it was written with.
+        branch: Read the head of this branch, with the table's current schema.
+        tag: Read this tag, with the schema of its snapshot.
+        as_of: Read the table as it was then: a datetime (UTC unless it says otherwise) or
+        milliseconds.
+        limit: The most rows.
+        memory: The most bytes that the scan holds: `"256MB"`, bytes, or a budget shared with other
+        work.
+        batch_size: The most rows in a batch; 131,072 by default. Batches may be smaller.
+        order: `TaskOrder()` (the default) or `ArrivalOrder(...)`.
+        case_sensitive: Whether column names are matched by case.
+        retries: How often a transient read error is tried again.
+        retry_wait_seconds: The first wait; it doubles each time.
+
+    Returns:
+        A scan: iterate over it. Nothing is read before that.
+
+    Raises:
+        InvalidArgumentError: If an argument does not fit, before anything is read.
+
+    Memory: decoders, queued batches and delete positions together stay within `memory`. A batch
+    leaves
+        the account when the next one is asked for.
+    """
+    asked = request(
+        table,
+        where=where,
+        columns=columns,
+        snapshot_id=snapshot_id,
+        branch=branch,
+        tag=tag,
+        as_of=as_of,
+        limit=limit,
+        case_sensitive=case_sensitive,
+    )
+    return Scan(
+        asked,
+        splits=None,
+        memory=memory,
+        batch_size=batch_size,
+        order=order,
+        policy=RetryPolicy(retries, retry_wait_seconds),
+    )
+
+
+def read_splits(
+    splits: Sequence[Split] | Sequence[FileScanTask],
+    *,
+    table: Table | DataScan | None = None,
+    limit: int | None = None,
+    memory: int | str | MemoryBudget = DEFAULT_MEMORY,
+    batch_size: int | None = None,
+    order: Order | None = None,
+    retries: int = 3,
+    retry_wait_seconds: float = 0.1,
+) -> Scan:
+    """Read a share of a scan, in any worker: the splits carry all that is needed.
+
+    Args:
+        splits: From `Scan.splits()`, here or in another process; or PyIceberg's `FileScanTask`s.
+        table: For `FileScanTask`s, which carry neither schema nor file access: the `DataScan` that
+            planned them (or the table, for all columns and rows).
+        limit: The most rows.
+        memory: As in `scan`; likewise batch_size, order, retries and retry_wait_seconds.
+
+    Raises:
+        InvalidArgumentError: If there are no splits, or they belong to different scans.
+    """
+    policy = RetryPolicy(retries, retry_wait_seconds)
+    items: list[Any] = list(splits)
+    if any(isinstance(item, FileScanTask) for item in items) or (not items and table is not None):
+        if table is None:
+            raise InvalidArgumentError(
+                "FileScanTasks carry no schema: pass table= the DataScan that planned them"
+            )
+        asked = request(table, limit=limit)
+        planned = splits_of_tasks(asked, items)
+    else:
+        if not items:
+            raise InvalidArgumentError(
+                "there are no splits to read: a worker without a share has nothing to do, and an "
+                "empty list does not say which columns there would have been"
+            )
+        wrong = next((item for item in items if not isinstance(item, Split)), None)
+        if wrong is not None:
+            raise InvalidArgumentError(
+                f"read_splits() takes Split or FileScanTask, not {type(wrong).__name__}"
+            )
+        planned = _one_context(items)
+        asked = None
+    return Scan(
+        asked,
+        splits=planned,
+        memory=memory,
+        batch_size=batch_size,
+        order=order,
+        policy=policy,
+        limit=limit,
+    )
+
+
+def _one_context(splits: list[Split]) -> list[Split]:
+    """Let splits that were pickled apart share one context again."""
+    first = splits[0].context
+    for split in splits[1:]:
+        other = split.context
+        if other is not first and (other.schema, other.snapshot_id, str(other.row_filter)) != (
+            first.schema,
+            first.snapshot_id,
+            str(first.row_filter),
+        ):
+            raise InvalidArgumentError(
+                "these splits belong to different scans (columns, filter or snapshot differ): read "
+                "each scan's splits on their own"
+            )
+    return [s if s.context is first else replace(s, context=first) for s in splits]
+
+
+class Scan:
+    """A stream of Arrow batches. Iterate over it; each iteration reads from the start.
+
+    Attributes:
+        schema: The Arrow schema of every batch, known before the first one.
+    """
+
+    def __init__(
+        self,
+        asked: ScanRequest | None,
+        *,
+        splits: list[Split] | None,
+        memory: int | str | MemoryBudget,
+        batch_size: int | None,
+        order: Order | None,
+        policy: RetryPolicy,
+        limit: int | None = None,
+    ) -> None:
+        self._memory = as_budget(memory)
+        self._order = order if order is not None else TaskOrder()
+        if not isinstance(self._order, (TaskOrder, ArrivalOrder)):
+            raise InvalidArgumentError(f"order is {order!r}: give TaskOrder() or ArrivalOrder(...)")
+        self._batch_rows = _batch_rows(batch_size, self._order)
+        self._policy = policy
+        self._asked = asked
+        self._splits = splits
+        self._limit = asked.limit if asked is not None else limit
+        if asked is not None:
+            self.schema = table_arrow_schema(asked.context.schema)
+        else:
+            assert splits
+            self.schema = table_arrow_schema(splits[0].context.schema)
+        self._closed = False
+        self._running: weakref.WeakSet[BatchMerge] = weakref.WeakSet()
+        self._last: BatchMerge | None = None
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        if self._closed:
+            raise ScanClosedError("this scan was closed: make a new one with icestream.scan()")
+        return self._batches()
+
+    def __enter__(self) -> Scan:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        context = self._asked.context if self._asked else self._planned()[0].context
+        return f"Scan({context.table}, {len(self.schema)} columns, {self._memory!r})"
+
+    def close(self) -> None:
+        """Stop reading: threads end, files close. The scan can't be used again."""
+        self._closed = True
+        for merge in list(self._running):
+            merge.close()
+
+    @property
+    def report(self) -> ScanReport:
+        """What the last iteration did, or has done so far.
+
+        Raises:
+            ScanClosedError: If nothing has been read yet.
+        """
+        if self._last is None:
+            raise ScanClosedError("there is nothing to report yet: iterate over the scan first")
+        return self._last.report()
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The scan as a `pa.RecordBatchReader`, for everything that takes one."""
+        return pa.RecordBatchReader.from_batches(self.schema, iter(self))
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def splits(self, target_bytes: int | str | None = None) -> list[Split]:
+        """Cut the scan into shares that other workers can read with `read_splits`.
+
+        Args:
+            target_bytes: Files larger than this are cut at row groups; the table property
+                `read.split.target-size` (128 MiB unless set) by default.
+
+        Returns:
+            Picklable splits, in plan order, with ids that are stable for the snapshot.
+        """
+        metadata = self._asked.data_scan.table_metadata if self._asked else None
+        return cut(self._planned(), target_bytes, metadata, self._policy)
+
+    def explain(self) -> ScanExplanation:
+        """Predict batch size, streams and buffers from metadata; no data is read."""
+        return explain(
+            self._planned(),
+            asked=self._asked,
+            schema=self.schema,
+            order=self._order,
+            budget=self._memory,
+            batch_rows=self._batch_rows,
+        )
+
+    def _planned(self) -> list[Split]:
+        if self._splits is None:
+            assert self._asked is not None
+            self._splits = plan(self._asked)
+        return self._splits
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        """One pass. A generator, so that leaving the loop early stops everything."""
+        tune_allocator()
+        rows_left = self._limit
+        merge = BatchMerge(
+            self._planned() if rows_left != 0 else [],
+            budget=self._memory,
+            order=self._order,
+            batch_rows=min(self._batch_rows, rows_left or self._batch_rows),
+            policy=self._policy,
+        )
+        self._last = merge
+        self._running.add(merge)
+        try:
+            while (batch := merge.next()) is not None:
+                if rows_left is not None:
+                    if batch.num_rows >= rows_left:
+                        merge.finish_early()
+                        yield batch.slice(0, rows_left)
+                        return
+                    rows_left -= batch.num_rows
+                yield batch
+        finally:
+            merge.close()
+            self._running.discard(merge)
+
+
+def _batch_rows(batch_size: int | None, order: Order) -> int:
+    for value in (batch_size, getattr(order, "batch_size", None)):
+        if value is not None and (
+            isinstance(value, bool) or not isinstance(value, int) or value < 1
+        ):
+            raise InvalidArgumentError(
+                f"batch_size is {value!r}: give a whole number of rows, 1 or more"
+            )
+    given: list[Any] = [batch_size, getattr(order, "batch_size", None)]
+    return min((v for v in given if v is not None), default=DEFAULT_BATCH_ROWS)

@@ -1,0 +1,433 @@
+"""One data file, or a run of its row groups, as a stream of finished batches.
+
+decode -> join tiny pieces -> project -> drop deleted rows -> filter -> drop filter-only columns ->
+join
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from icestream.errors import ProjectionError
+from icestream.read import parquet
+from icestream.read.deletes import DeletedPositions, Positions, keep_mask
+from icestream.read.files import RetryPolicy, SharedFile, open_file, retrying
+from icestream.read.orc import OrcReader
+from icestream.read.projection import (
+    FieldIds,
+    Projection,
+    Unprojectable,
+    compile_projection,
+    leaf_columns,
+    select_columns,
+)
+from icestream.read.prune import row_group_test
+from icestream.read.rows import Mask, compile_filter
+from icestream.read.sizing import Counter, Estimate, Sizing
+from icestream.read.split import ReadContext, Split
+
+_UNIT_BYTES = 16 << 20
+
+
+class Reader(Protocol):
+    """What decodes: `ParquetReader`, `OrcReader`, `CountReader`."""
+
+    def step(self, rows: int, use_threads: bool) -> pa.RecordBatch | None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(slots=True)
+class Counters:
+    """What the streams of a scan count together."""
+
+    files: Counter = field(default_factory=Counter)
+    retries: Counter = field(default_factory=Counter)
+    row_groups_skipped: Counter = field(default_factory=Counter)
+
+
+@dataclass(slots=True)
+class Environment:
+    """What the streams of a scan share."""
+
+    limit_bytes: int
+    sizing: Sizing
+    policy: RetryPolicy
+    deletes: DeletedPositions
+    counters: Counters
+    stopped: threading.Event
+    filters: dict[int, tuple[Mask | None, Projection | None]] = field(default_factory=dict)
+
+    def row_filter(self, context: ReadContext) -> tuple[Mask | None, Projection | None]:
+        """The compiled filter, and the projection that drops what only it needed."""
+        key = id(context)
+        if key not in self.filters:
+            select = select_columns(context.read_schema, context.schema)
+            mask = compile_filter(context.row_filter, context.read_schema, context.case_sensitive)
+            self.filters[key] = (mask, select)
+        return self.filters[key]
+
+
+@dataclass(slots=True)
+class Unit:
+    """What one stream decodes: consecutive row groups, or a whole ORC file."""
+
+    file: OpenFile
+    row_groups: tuple[int, ...]
+    first_row: int
+    estimate: Estimate
+    make_reader: Callable[[pa.NativeFile, int], Reader]
+
+
+class OpenFile:
+    """A data file whose metadata has been read, and the units it is decoded in."""
+
+    def __init__(self, split: Split, environment: Environment) -> None:
+        self.split = split
+        self.environment = environment
+        self.shared = SharedFile(
+            split.context.io, split.path, lambda: open_file(split.context.io, split.path)
+        )
+        self.ids: FieldIds | None = None
+        self._projection: tuple[pa.Schema, Projection] | None = None
+        self._deleted: Positions | None = None
+        self._lock = threading.Lock()
+
+    def units(self) -> list[Unit]:
+        """Read the metadata and cut the file into units, leaving out what can't match.
+
+        The file stays open until `close`.
+        """
+        self.environment.counters.files.add()
+        handle = self.retrying(self.shared.acquire)
+        try:
+            if self.split.format == "orc":
+                return self._orc_units(handle)
+            return self._parquet_units(handle)
+        except Unprojectable as error:
+            raise self.unprojectable(error) from error
+
+    def close(self) -> None:
+        """All units are done with: close the file once the last of them lets go."""
+        self.shared.release()
+
+    def retrying(self, action: Callable[[], pa.NativeFile]) -> pa.NativeFile:
+        """Run an action on the file, with retries and typed errors."""
+        environment = self.environment
+        return retrying(
+            action,
+            path=self.split.path,
+            policy=environment.policy,
+            split=self.split.id,
+            stopped=environment.stopped,
+            on_retry=environment.counters.retries.add,
+        )
+
+    def unprojectable(self, error: Unprojectable) -> ProjectionError:
+        """The public form of a projection failure."""
+        return ProjectionError(
+            f"{self.split.path} does not fit the table {self.split.context.table}: {error}",
+            path=self.split.path,
+            split=self.split.id,
+        )
+
+    def projection(self, schema: pa.Schema) -> Projection:
+        """How batches of this schema become the table's; compiled once per file."""
+        with self._lock:
+            if self._projection is None or not self._projection[0].equals(schema):
+                assert self.ids is not None
+                context = self.split.context
+                try:
+                    compiled = compile_projection(
+                        schema,
+                        context.read_schema,
+                        self.ids,
+                        constants=dict(self.split.constants),
+                        downcast_ns=context.downcast_ns,
+                    )
+                except Unprojectable as error:
+                    raise self.unprojectable(error) from error
+                self._projection = (schema, compiled)
+            return self._projection[1]
+
+    def deleted(self) -> Positions | None:
+        """Deleted positions, read when the first unit needs them; None without delete files."""
+        if not self.split.deletes:
+            return None
+        with self._lock:
+            if self._deleted is None:
+                self._deleted = self.environment.deletes.of(self.split)
+            return self._deleted
+
+    def _parquet_units(self, handle: pa.NativeFile) -> list[Unit]:
+        split, environment = self.split, self.environment
+        footer = self.retrying(lambda: pq.ParquetFile(handle, pre_buffer=False))
+        metadata: pq.FileMetaData = footer.metadata
+        file_schema: pa.Schema = footer.schema_arrow
+        self.ids = FieldIds(file_schema, split.context.name_mapping)
+        leaves = leaf_columns(file_schema, split.context.read_schema, self.ids)
+        groups = range(metadata.num_row_groups)
+        wanted = split.row_groups if split.row_groups is not None else tuple(groups)
+        if wanted and max(wanted) >= metadata.num_row_groups:
+            raise Unprojectable(
+                f"it has {metadata.num_row_groups} row groups, not {max(wanted) + 1}"
+            )
+        matches = (
+            row_group_test(split.context, file_schema, self.ids)
+            if split.filtered
+            else (lambda group: True)
+        )
+        starts = _row_starts(metadata)
+        kept = [
+            g for g in wanted if metadata.row_group(g).num_rows and matches(metadata.row_group(g))
+        ]
+        environment.counters.row_groups_skipped.add(len(wanted) - len(kept))
+        buffer = parquet.buffer_bytes(environment.limit_bytes, len(leaves))
+        dictionaries = parquet.dictionary_columns(metadata, file_schema, leaves, tuple(kept))
+        units = []
+        for run in _runs(kept, metadata):
+            rows = sum(metadata.row_group(g).num_rows for g in run)
+            if not leaves:
+                estimate = Estimate(0.125, 0, rows)
+                make = _count_reader(rows)
+            else:
+                estimate = parquet.estimate(metadata, run, leaves, buffer)
+                make = _parquet_reader(metadata, run, leaves, buffer, dictionaries)
+            units.append(Unit(self, run, starts[run[0]], estimate, make))
+        return units
+
+    def _orc_units(self, handle: pa.NativeFile) -> list[Unit]:
+        split = self.split
+        fragment = ds.OrcFileFormat().make_fragment(handle)
+        file_schema: pa.Schema = self.retrying(lambda: fragment.physical_schema)
+        self.ids = FieldIds(file_schema, split.context.name_mapping)
+        scope = self.ids.root()
+        top = {f.field_id for f in split.context.read_schema.fields}
+        columns = [f.name for f in file_schema if scope.field_id(f, f.name) in top]
+        if not split.rows:
+            return []
+        if not columns:
+            return [Unit(self, (), 0, Estimate(0.125, 0, split.rows), _count_reader(split.rows))]
+        plain = 3 * split.bytes * len(columns) / max(len(file_schema), 1) / split.rows
+        estimate = Estimate(plain + 8 * len(columns), 1 << 20, split.rows)
+        return [Unit(self, (), 0, estimate, lambda h, rows: OrcReader(h, columns, rows))]
+
+
+def _parquet_reader(
+    metadata: pq.FileMetaData,
+    run: tuple[int, ...],
+    leaves: list[int],
+    buffer: int,
+    dictionaries: list[int],
+) -> Callable[[pa.NativeFile, int], Reader]:
+    return lambda handle, _: parquet.ParquetReader(
+        handle, metadata, run, leaves, buffer, dictionaries
+    )
+
+
+def _count_reader(rows: int) -> Callable[[pa.NativeFile, int], Reader]:
+    return lambda handle, _: parquet.CountReader(rows)
+
+
+def _row_starts(metadata: pq.FileMetaData) -> list[int]:
+    starts, total = [], 0
+    for group in range(metadata.num_row_groups):
+        starts.append(total)
+        total += metadata.row_group(group).num_rows
+    return starts
+
+
+def _runs(groups: list[int], metadata: pq.FileMetaData) -> list[tuple[int, ...]]:
+    """Consecutive row groups together, up to about 16 MB: positions stay contiguous in a unit."""
+    runs: list[list[int]] = []
+    size = 0
+    for group in groups:
+        part = metadata.row_group(group)
+        part_bytes = part.total_byte_size
+        if runs and group == runs[-1][-1] + 1 and size + part_bytes <= _UNIT_BYTES:
+            runs[-1].append(group)
+            size += part_bytes
+        else:
+            runs.append([group])
+            size = part_bytes
+    return [tuple(run) for run in runs]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one step came to.
+
+    Attributes:
+        rows: Rows decoded.
+        decoded_bytes: Their Arrow bytes as the table's types.
+        batches: What is ready to be delivered; may be none.
+        waiting_bytes: What is held back to be joined with later rows.
+    """
+
+    rows: int
+    decoded_bytes: int
+    batches: list[pa.RecordBatch]
+    waiting_bytes: int
+
+
+class UnitStream:
+    """Decodes a unit step by step; starts over where it was after a transient error."""
+
+    def __init__(self, unit: Unit) -> None:
+        self._unit = unit
+        self._file = unit.file
+        self._split = unit.file.split
+        self._environment = unit.file.environment
+        self._position = unit.first_row
+        self._reader: Reader | None = None
+        self._carry: pa.RecordBatch | None = None
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = 0
+        self._batch_rows = self._environment.sizing.batch_rows
+        self._mask: Mask | None = None
+        self._select: Projection | None = None
+        mask, self._select = self._environment.row_filter(self._split.context)
+        if self._split.filtered:
+            self._mask = mask
+
+    def step(self, rows: int, use_threads: bool) -> Step | None:
+        """Decode up to `rows` rows and carry them through; None at the end of the unit.
+
+        Raises:
+            ReadError: With the path and the split, once retries are used up.
+        """
+        raw = self._decode_retrying(rows, use_threads)
+        if raw is None:
+            return None
+        try:
+            return self._finish(raw)
+        except (pa.ArrowException, ValueError) as error:
+            raise self._file.unprojectable(Unprojectable(str(error))) from error
+
+    def flush(self) -> list[pa.RecordBatch]:
+        """The rest that was held back."""
+        return self._join_waiting()
+
+    def close(self) -> None:
+        """Let go of the decoder and of the file."""
+        self._waiting.clear()
+        self._carry = None
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+            self._file.shared.release()
+
+    def _decode_retrying(self, rows: int, use_threads: bool) -> pa.RecordBatch | None:
+        def decode() -> pa.RecordBatch | None:
+            try:
+                return self._decode(rows, use_threads)
+            except BaseException:
+                self._drop_reader()
+                raise
+
+        return self._file.retrying(decode)
+
+    def _decode(self, rows: int, use_threads: bool) -> pa.RecordBatch | None:
+        if self._reader is None:
+            self._open(rows)
+        pieces: list[pa.RecordBatch] = []
+        count = 0
+        while count < rows:
+            piece = self._carry or self._next_piece(rows, use_threads)
+            self._carry = None
+            if piece is None:
+                break
+            if pieces and count + piece.num_rows > rows:
+                self._carry = piece
+                break
+            pieces.append(piece)
+            count += piece.num_rows
+            if count * 2 > rows:
+                break
+        if not pieces:
+            return None
+        return pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
+
+    def _next_piece(self, rows: int, use_threads: bool) -> pa.RecordBatch | None:
+        assert self._reader is not None
+        piece = self._reader.step(rows, use_threads)
+        while piece is not None and piece.num_rows == 0:
+            piece = self._reader.step(rows, use_threads)
+        return piece
+
+    def _open(self, rows: int) -> None:
+        handle = self._file.shared.acquire()
+        try:
+            self._reader = self._unit.make_reader(handle, rows)
+        except BaseException:
+            self._file.shared.release()
+            raise
+        behind = self._position - self._unit.first_row
+        while behind > 0:  # after a retry: pass over what was delivered before
+            piece = self._reader.step(min(rows, behind), False)
+            if piece is None:
+                raise OSError("the file is shorter than it was when it was first read")
+            behind -= piece.num_rows
+            if behind < 0:
+                self._carry = piece.slice(piece.num_rows + behind)
+
+    def _drop_reader(self) -> None:
+        self._carry = None
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+            self._file.shared.release()
+
+    def _finish(self, raw: pa.RecordBatch) -> Step:
+        first, count = self._position, raw.num_rows
+        self._position += count
+        batch = self._file.projection(raw.schema)(raw)
+        del raw
+        decoded_bytes = batch.get_total_buffer_size()
+        deleted = self._file.deleted()
+        if deleted is not None:
+            keep = keep_mask(deleted, first, count)
+            if keep is not None:
+                batch = batch.filter(keep)
+        if self._mask is not None and batch.num_rows:
+            batch = batch.filter(self._mask(batch))
+        if self._select is not None:
+            batch = self._select(batch)
+        ready = self._collect(batch, whole=batch.num_rows == count)
+        waiting = sum(b.get_total_buffer_size() for b in self._waiting)
+        return Step(count, decoded_bytes, ready, waiting)
+
+    def _collect(self, batch: pa.RecordBatch, *, whole: bool) -> list[pa.RecordBatch]:
+        """Deliver a batch, or hold a small remainder of one back to be joined with the next."""
+        if batch.num_rows == 0:
+            return []
+        ready: list[pa.RecordBatch] = []
+        if self._waiting_rows + batch.num_rows > self._batch_rows:
+            ready = self._join_waiting()
+        if whole and not self._waiting:
+            ready.append(batch)
+            return ready
+        self._waiting.append(batch)
+        self._waiting_rows += batch.num_rows
+        target = self._environment.sizing.step_bytes // 2
+        if (
+            self._waiting_rows * 2 >= self._batch_rows
+            or sum(b.get_total_buffer_size() for b in self._waiting) >= target
+        ):
+            ready.extend(self._join_waiting())
+        return ready
+
+    def _join_waiting(self) -> list[pa.RecordBatch]:
+        if not self._waiting:
+            return []
+        joined = pa.concat_batches(self._waiting) if len(self._waiting) > 1 else self._waiting[0]
+        self._waiting = []
+        self._waiting_rows = 0
+        return [joined]

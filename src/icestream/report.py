@@ -1,0 +1,86 @@
+"""What happened, as plain facts."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class ScanReport:
+    """What a scan did, or has done so far.
+
+    Attributes:
+        rows: Rows delivered.
+        batches: Batches delivered.
+        bytes: Arrow bytes delivered.
+        files: Data files opened.
+        files_planned: Data files that the plan holds.
+        row_groups_skipped: Row groups that statistics ruled out.
+        retries: Reads that were tried again after a transient error.
+        seconds: From the first `next()` to the end.
+        seconds_to_first_batch: From the first `next()` to the first batch.
+        peak_bytes_held: The most that the scan held at once, against its memory limit.
+        memory_limit_bytes: That limit.
+        streams: The most files or row groups decoded at once.
+        finished: Whether the scan reached its end.
+    """
+
+    rows: int
+    batches: int
+    bytes: int
+    files: int
+    files_planned: int
+    row_groups_skipped: int
+    retries: int
+    seconds: float
+    seconds_to_first_batch: float | None
+    peak_bytes_held: int
+    memory_limit_bytes: int
+    streams: int
+    finished: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as a dictionary that `json.dumps` takes."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ScanExplanation:
+    """What a scan is going to do, from metadata alone.
+
+    Attributes:
+        files: Data files after pruning.
+        delete_files: Delete files that apply to them.
+        rows: Rows in those files, before deletes and row filters.
+        compressed_bytes: Their size in storage.
+        columns: Columns that will be decoded (filter columns among them).
+        order: `"task"` or `"arrival"`.
+        batch_rows: Predicted rows in a batch.
+        batch_bytes: Predicted Arrow bytes in a batch.
+        streams: Predicted number of files or row groups decoded at once.
+        stream_bytes: Predicted working set of one stream.
+        buffer_bytes: What is left for finished batches that wait for the consumer.
+        memory_limit_bytes: The limit.
+        row_filter: The filter, as PyIceberg prints it.
+        snapshot_id: The snapshot that is read; None for a table without one.
+    """
+
+    files: int
+    delete_files: int
+    rows: int
+    compressed_bytes: int
+    columns: int
+    order: str
+    batch_rows: int
+    batch_bytes: int
+    streams: int
+    stream_bytes: int
+    buffer_bytes: int
+    memory_limit_bytes: int
+    row_filter: str
+    snapshot_id: int | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The explanation as a dictionary that `json.dumps` takes."""
+        return asdict(self)
