@@ -10,7 +10,9 @@ never waits. Ordinary leases leave `reserve_bytes` free for it, so that it does 
 
 from __future__ import annotations
 
+import ctypes
 import re
+import sys
 import threading
 from collections.abc import Callable
 
@@ -183,6 +185,17 @@ class MemoryBudget:
 def as_budget(memory: int | str | MemoryBudget) -> MemoryBudget:
     """A budget as it is, or a new one with that limit."""
     return memory if isinstance(memory, MemoryBudget) else MemoryBudget(memory)
+
+
+def trim_heap() -> None:
+    """Give the C library's free memory back to the system, where it can (glibc).
+
+    For moments when much was freed outside Arrow's pools, such as a parsed ORC footer.
+    """
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)
 
 
 _DECAY_MILLISECONDS = 100

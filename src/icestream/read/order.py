@@ -25,12 +25,14 @@ from icestream.errors import InvalidArgumentError
 from icestream.memory import Lease, MemoryBudget
 from icestream.read.deletes import DeletedPositions
 from icestream.read.files import RetryPolicy, is_remote
+from icestream.read.prefetch import Fetcher
 from icestream.read.sizing import PoolProbe, Sizing, StepSizing
 from icestream.read.split import Split
 from icestream.read.stream import Counters, Environment, OpenFile, Step, Unit, UnitStream
 from icestream.report import ScanReport
 
 _REMOTE_STREAMS = 8
+_OPENERS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,7 @@ class BatchMerge:
             sizing=Sizing(self._limit_bytes, batch_rows),
             policy=policy,
             deletes=DeletedPositions(budget, policy, counters.retries.add),
+            fetcher=Fetcher(),
             counters=counters,
             stopped=self._stopped,
         )
@@ -173,6 +176,10 @@ class BatchMerge:
                     break
                 if self._first == len(self._files) or self._stopped.is_set():
                     break
+                # Looking for a batch may have moved the head of the line: whoever is there now need
+                # not wait any longer, neither for bytes nor for a place in the buffer.
+                self._budget.wake()
+                self._changed.notify_all()
                 self._changed.wait()
         self._let_go()
         if item is None:
@@ -207,6 +214,7 @@ class BatchMerge:
                     lease.release()
                 unit.queue.clear()
             self._close_file(slot)
+        self._environment.fetcher.close()
         self._environment.deletes.close()
         self._budget.reserve_bytes = 0
         if self._ended_at is None:
@@ -329,6 +337,7 @@ class BatchMerge:
             slot.units = units
             self._advance()
             self._changed.notify_all()
+        self._budget.wake()
 
     def _close_file(self, slot: _FileSlot) -> None:
         if slot.file is not None:
@@ -350,7 +359,8 @@ class BatchMerge:
         sizing = self._environment.sizing
         estimate = unit.unit.estimate
         # The first stream is charged once it is measured: until then nothing else is held.
-        wanted = sizing.fixed_bytes(estimate) if sizing.measured else 0
+        ahead = unit.unit.prefetch_bytes
+        wanted = ahead + (sizing.fixed_bytes(estimate) if sizing.measured else 0)
         fixed = self._acquire(wanted, slot, unit)
         if fixed is None:
             return
@@ -381,12 +391,15 @@ class BatchMerge:
         step = stream.step(rows, use_threads=True)
         if step is None:
             return
-        sizing.learn(estimate, probe.finish(step.decoded_bytes))
-        fixed.resize(sizing.fixed_bytes(estimate))
-        self._put(unit, step, fixed, sizing.fixed_bytes(estimate))
-        step_bytes = sizing.step_target_bytes(estimate.row_bytes)
-        self._budget.reserve_bytes = min(int(step_bytes * sizing.copies), self._limit_bytes // 4)
-        for _ in range(sizing.streams(estimate, self._most_streams) - 1):
+        ahead = unit.unit.prefetch_bytes
+        sizing.learn(estimate, probe.finish(step.decoded_bytes), ahead)
+        fixed.resize(sizing.fixed_bytes(estimate) + ahead)
+        self._put(unit, step, fixed, fixed.held_bytes)
+        workers = sizing.streams(estimate, self._most_streams, ahead)
+        self._budget.reserve_bytes = sizing.reserve_bytes(estimate, workers, ahead)
+        if ahead:  # on an object store: these open the next files while the others decode
+            workers = min(workers + _OPENERS, self._most_streams)
+        for _ in range(workers - 1):
             self._start_worker()
 
     def _decode(self, slot: _FileSlot, unit: _UnitSlot, stream: UnitStream, fixed: Lease) -> None:

@@ -22,8 +22,12 @@ _VARIABLE = "BYTE_ARRAY"
 
 
 def buffer_bytes(limit_bytes: int, columns: int) -> int:
-    """The buffered stream's size: all columns together take at most an eighth of the limit."""
-    return max(16 << 10, min(1 << 20, limit_bytes // 8 // max(columns, 1)))
+    """The buffered stream's size: all columns together take at most an eighth of the limit.
+
+    Larger buffers than 64 kB gain nothing on a disk, and on an object store what is behind the
+    buffer has been fetched already.
+    """
+    return max(16 << 10, min(64 << 10, limit_bytes // 8 // max(columns, 1)))
 
 
 def estimate(

@@ -25,7 +25,7 @@ _SMALLEST_STEP_BYTES = 256 << 10
 _LARGEST_STEP_BYTES = 4 << 20
 _COPIES = 2.0
 _MARGIN = 1.1
-_STEP_ROWS = 4_096
+_STEP_ROWS = 8_192
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +66,29 @@ class Sizing:
         """
         return max(self.step_bytes, min(int(_STEP_ROWS * row_bytes), self.limit_bytes // 16))
 
-    def streams(self, estimate: Estimate, most: int) -> int:
+    def streams(self, estimate: Estimate, most: int, prefetch_bytes: int = 0) -> int:
         """How many such streams fit the limit, beside room for their steps and finished batches."""
         step = self.step_target_bytes(estimate.row_bytes)
-        one = self.fixed_bytes(estimate) + int(step * (self.copies + 1))
+        one = self.fixed_bytes(estimate) + prefetch_bytes + int(step * (self.copies + 1))
         return max(1, min(most, (self.limit_bytes - step) // max(one, 1)))
 
-    def learn(self, estimate: Estimate, probe: Probe) -> None:
+    def reserve_bytes(self, estimate: Estimate, streams: int, prefetch_bytes: int = 0) -> int:
+        """What streams that run ahead leave free: a step of the head of the line, and some slack.
+
+        The slack is there because the process holds a little more than what is accounted for: the
+        allocator's free pages, and the batch that the consumer has in its hands.
+        """
+        step = int(self.step_target_bytes(estimate.row_bytes) * self.copies)
+        spare = self.limit_bytes - streams * (self.fixed_bytes(estimate) + prefetch_bytes + step)
+        return min(max(step, min(self.limit_bytes // 5, spare // 2)), self.limit_bytes // 2)
+
+    def learn(self, estimate: Estimate, probe: Probe, prefetch_bytes: int = 0) -> None:
         """Take over what the first step of the first stream cost.
 
         Raises:
             MemoryBudgetError: If one stream alone does not fit the limit.
         """
-        needed = int(probe.peak_bytes)
+        needed = probe.peak_bytes + prefetch_bytes
         if needed > self.limit_bytes:
             asked = int(needed * 1.1)
             raise MemoryBudgetError(

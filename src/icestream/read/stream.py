@@ -16,10 +16,12 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from icestream.errors import ProjectionError
+from icestream.memory import trim_heap
 from icestream.read import parquet
 from icestream.read.deletes import DeletedPositions, Positions, keep_mask
-from icestream.read.files import RetryPolicy, SharedFile, open_file, retrying
+from icestream.read.files import RetryPolicy, SharedFile, is_remote, open_file, retrying
 from icestream.read.orc import OrcReader
+from icestream.read.prefetch import Fetcher, FetchPlan, PrefetchedFile, plan_fetches
 from icestream.read.projection import (
     FieldIds,
     Projection,
@@ -34,6 +36,7 @@ from icestream.read.sizing import Counter, Estimate, Sizing
 from icestream.read.split import ReadContext, Split
 
 _UNIT_BYTES = 16 << 20
+_PIECE_ROWS = 4_096
 
 
 class Reader(Protocol):
@@ -61,6 +64,7 @@ class Environment:
     sizing: Sizing
     policy: RetryPolicy
     deletes: DeletedPositions
+    fetcher: Fetcher
     counters: Counters
     stopped: threading.Event
     filters: dict[int, tuple[Mask | None, Projection | None]] = field(default_factory=dict)
@@ -84,6 +88,7 @@ class Unit:
     first_row: int
     estimate: Estimate
     make_reader: Callable[[pa.NativeFile, int], Reader]
+    prefetch_bytes: int = 0
 
 
 class OpenFile:
@@ -196,17 +201,25 @@ class OpenFile:
             rows = sum(metadata.row_group(g).num_rows for g in run)
             if not leaves:
                 estimate = Estimate(0.125, 0, rows)
-                make = _count_reader(rows)
-            else:
-                estimate = parquet.estimate(metadata, run, leaves, buffer)
-                make = _parquet_reader(metadata, run, leaves, buffer, dictionaries)
-            units.append(Unit(self, run, starts[run[0]], estimate, make))
+                units.append(Unit(self, run, starts[run[0]], estimate, _count_reader(rows)))
+                continue
+            estimate = parquet.estimate(metadata, run, leaves, buffer)
+            make = _parquet_reader(metadata, run, leaves, buffer, dictionaries)
+            unit = Unit(self, run, starts[run[0]], estimate, make)
+            if is_remote(split.path):
+                fetches = plan_fetches(metadata, run, leaves, environment.limit_bytes // 8)
+                unit.make_reader = _prefetching(make, fetches, environment.fetcher)
+                unit.prefetch_bytes = fetches.window_bytes
+            units.append(unit)
         return units
 
     def _orc_units(self, handle: pa.NativeFile) -> list[Unit]:
         split = self.split
         fragment = ds.OrcFileFormat().make_fragment(handle)
         file_schema: pa.Schema = self.retrying(lambda: fragment.physical_schema)
+        # Asking for the schema parses the whole footer and drops it again. With a million stripes
+        # that is hundreds of MB, which the scanner needs once more: don't let them add up.
+        trim_heap()
         self.ids = FieldIds(file_schema, split.context.name_mapping)
         scope = self.ids.root()
         top = {f.field_id for f in split.context.read_schema.fields}
@@ -230,6 +243,31 @@ def _parquet_reader(
     return lambda handle, _: parquet.ParquetReader(
         handle, metadata, run, leaves, buffer, dictionaries
     )
+
+
+def _prefetching(
+    make: Callable[[pa.NativeFile, int], Reader], plan: FetchPlan, fetcher: Fetcher
+) -> Callable[[pa.NativeFile, int], Reader]:
+    def open_prefetched(handle: pa.NativeFile, rows: int) -> Reader:
+        file = PrefetchedFile(handle, plan, fetcher)
+        return _ClosesFile(make(pa.PythonFile(file, mode="r"), rows), file)
+
+    return open_prefetched
+
+
+class _ClosesFile:
+    """A reader that takes its prefetched blocks along when it is closed."""
+
+    def __init__(self, reader: Reader, file: PrefetchedFile) -> None:
+        self._reader = reader
+        self._file = file
+
+    def step(self, rows: int, use_threads: bool) -> pa.RecordBatch | None:
+        return self._reader.step(rows, use_threads)
+
+    def close(self) -> None:
+        self._reader.close()
+        self._file.close()
 
 
 def _count_reader(rows: int) -> Callable[[pa.NativeFile, int], Reader]:
@@ -349,7 +387,7 @@ class UnitStream:
                 break
             pieces.append(piece)
             count += piece.num_rows
-            if count * 2 > rows:
+            if count >= min(rows // 2, _PIECE_ROWS):
                 break
         if not pieces:
             return None
