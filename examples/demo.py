@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-ROOT = Path(__file__).resolve().parent.parent / ".demo"
+ROOT = Path.cwd() / ".demo"
 ROWS = 6_000_000
 LIMIT = "64MB"
 COUNTRIES = ["AR", "BR", "DE", "FR", "IN", "JP", "KE", "NO", "PE", "US"]
@@ -29,25 +29,25 @@ def catalog() -> SqlCatalog:
     return SqlCatalog("demo", uri=f"sqlite:///{ROOT}/catalog.db", warehouse=f"file://{ROOT}/data")
 
 
-def make_table() -> Table:
+def make_table(count: int) -> Table:
     """One large file: the case in which readers that hold whole files run out of memory."""
     shutil.rmtree(ROOT, ignore_errors=True)
     ROOT.mkdir(parents=True)
     random = np.random.default_rng(7)
     rows = pa.table(
         {
-            "id": np.arange(ROWS),
-            "country": pa.array(COUNTRIES).take(pa.array(random.integers(0, 10, ROWS))),
-            "price": random.random(ROWS).round(4) * 100,
+            "id": np.arange(count),
+            "country": pa.array(COUNTRIES).take(pa.array(random.integers(0, 10, count))),
+            "price": random.random(count).round(4) * 100,
             "bought_at": pa.array(
-                1_700_000_000_000_000 + random.integers(0, 10**13, ROWS), pa.timestamp("us")
+                1_700_000_000_000_000 + random.integers(0, 10**13, count), pa.timestamp("us")
             ),
-            "note": pa.array([f"order {n:012x}" for n in random.integers(0, 2**48, ROWS)]),
+            "note": pa.array([f"order {n:012x}" for n in random.integers(0, 2**48, count)]),
         }
     )
     demo = catalog()
     demo.create_namespace("shop")
-    properties = {"write.parquet.row-group-limit": str(ROWS)}
+    properties = {"write.parquet.row-group-limit": str(count)}
     table = demo.create_table("shop.orders", rows.schema, properties=properties)
     table.append(rows)
     return table
@@ -113,7 +113,9 @@ def aggregate_on_spark(table: Table) -> None:
     session = ice_spark.session(memory=LIMIT)
     try:
         frame = ice_spark.read(session, table, columns=["country", "price"])
-        rows = frame.groupBy("country").agg({"price": "avg", "*": "count"}).sort("country").collect()
+        rows = (
+            frame.groupBy("country").agg({"price": "avg", "*": "count"}).sort("country").collect()
+        )
     finally:
         session.stop()
     for row in rows[:3]:
@@ -124,13 +126,14 @@ def aggregate_on_spark(table: Table) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--read", choices=["icestream", "pyiceberg"])
+    parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--without-spark", action="store_true")
     arguments = parser.parse_args()
     if arguments.read:
         read(arguments.read)
         return
-    print(f"1. Make a table of {ROWS:,} rows in one file, in {ROOT}")
-    table = make_table()
+    print(f"1. Make a table of {arguments.rows:,} rows in one file, in {ROOT}")
+    table = make_table(arguments.rows)
     print(f"2. Read all of it, with icestream inside {LIMIT} and with PyIceberg")
     ours, theirs = in_its_own_process("icestream"), in_its_own_process("pyiceberg")
     show("icestream", ours, f"of {LIMIT[:-2]} MB")
