@@ -198,11 +198,11 @@ def trim_heap() -> None:
             trim(0)
 
 
-_DECAY_MILLISECONDS = 100
+_DECAY_MILLISECONDS = 200
 
 
 def tune_allocator() -> None:
-    """Have jemalloc give freed pages back after a tenth of a second instead of a second.
+    """Have jemalloc give freed pages back after a fifth of a second instead of a second.
 
     `import icestream` makes jemalloc Arrow's allocator if PyArrow is not imported yet (see
     icestream/__init__.py); docs/design/0002 has the figures. Nothing is done to another allocator.

@@ -40,12 +40,13 @@ def convert_primitive(
         return _cast(target)
     if isinstance(wanted, _NO_ZONE + _ZONED):
         return _timestamp(source, target, wanted, downcast_ns)
-    if isinstance(target, pa.ExtensionType):
+    if isinstance(target, pa.BaseExtensionType):
         return _to_extension(source, target)
-    if isinstance(source, pa.ExtensionType):
+    if isinstance(source, pa.BaseExtensionType):
         if source.storage_type == target:
             return lambda array: array.storage
-        return None
+        stored = convert_primitive(source.storage_type, target, wanted, downcast_ns=downcast_ns)
+        return None if stored is None else lambda array: stored(array.storage)
     return _cast(target) if _castable(source, target, wanted) else None
 
 
@@ -66,8 +67,9 @@ def _castable(source: pa.DataType, target: pa.DataType, wanted: PrimitiveType) -
         return bool(fits and source.precision <= target.precision)
     if _is_text(target) or _is_bytes(target):
         return _is_text(source) or _is_bytes(source)
-    if types.is_fixed_size_binary(target):
-        return bool(types.is_fixed_size_binary(source) and source.byte_width == target.byte_width)
+    if types.is_fixed_size_binary(target):  # plain bytes in ORC; a wrong length fails in the cast
+        same = types.is_fixed_size_binary(source) and source.byte_width == target.byte_width
+        return bool(same or _is_bytes(source))
     if types.is_time(target):
         return bool(types.is_time(source))
     if types.is_date(target):
@@ -94,16 +96,14 @@ def _timestamp(
         return None
     if source.tz is not None and source.tz not in _UTC:
         return None
-    if source.unit == "ns" and target.unit == "us":
-        if not downcast_ns:
-            return None
+    if downcast_ns and source.unit == "ns" and target.unit == "us":
         return lambda array: array.cast(target, safe=False)
-    return _cast(target)
+    return _cast(target)  # ORC is read in nanoseconds always: where none would be lost, it is right
 
 
-def _to_extension(source: pa.DataType, target: pa.ExtensionType) -> Convert | None:
+def _to_extension(source: pa.DataType, target: pa.BaseExtensionType) -> Convert | None:
     storage = target.storage_type
-    if isinstance(source, pa.ExtensionType):
+    if isinstance(source, pa.BaseExtensionType):
         if source.storage_type != storage:
             return None
         return lambda array: target.wrap_array(array.storage)

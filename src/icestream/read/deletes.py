@@ -8,6 +8,7 @@ only the positions of files being read are ever held.
 from __future__ import annotations
 
 import threading
+import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -217,6 +218,9 @@ def _decode_vector(blob: bytes) -> Positions:
     length = int.from_bytes(blob[:4], "big")
     if blob[4:8] != b"\xd1\xd3\x39\x64" or len(blob) < length + 8:
         raise ValueError("not a deletion vector: wrong magic number or length")
+    checksum = int.from_bytes(blob[4 + length : 8 + length], "big")
+    if zlib.crc32(memoryview(blob)[4 : 4 + length]) != checksum:
+        raise ValueError("the deletion vector is damaged: its checksum is another")
     data = memoryview(blob)[8 : 4 + length]
     count = int.from_bytes(data[:8], "little")
     data = data[8:]

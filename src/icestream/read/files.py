@@ -42,6 +42,7 @@ _TRANSIENT_ERRNOS = {
     errno.ECONNREFUSED,
 }
 _LASTING = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
+_MISSING_WORDS = ("NO_SUCH_KEY", "RESOURCE_NOT_FOUND", "NO_SUCH_BUCKET")
 _LASTING_WORDS = (
     "ACCESS_DENIED",
     "NO_SUCH_KEY",
@@ -129,7 +130,8 @@ def retrying(
 def typed_error(error: Exception, *, path: str, split: str | None, attempts: int = 1) -> ReadError:
     """The error of ours that says what happened to which file, and what to do."""
     where = f"{path} (split {split})" if split else path
-    if isinstance(error, FileNotFoundError):
+    missing = isinstance(error, OSError) and any(word in str(error) for word in _MISSING_WORDS)
+    if missing or isinstance(error, FileNotFoundError):
         return FileMissingError(
             f"{where} is gone, but the table refers to it: restore it, or roll the table back to a "
             "snapshot that does not need it",

@@ -18,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 import pyarrow as pa
 
@@ -152,6 +153,7 @@ class BatchMerge:
         self._stepping = 0
         self._peak_streams = 0
         self._buffered = 0
+        self._promised = 0
         self._delivered: Lease | None = None
         self._started_at = time.perf_counter()
         self._ended_at: float | None = None
@@ -229,7 +231,7 @@ class BatchMerge:
             rows=self._rows,
             batches=self._batches,
             bytes=self._bytes,
-            files=counters.files.value,
+            files=len(counters.paths),
             files_planned=len({slot.split.path for slot in self._files}),
             row_groups_skipped=counters.row_groups_skipped.value,
             retries=counters.retries.value,
@@ -245,8 +247,10 @@ class BatchMerge:
 
     def _pop(self) -> tuple[pa.RecordBatch, Lease] | None:
         arrival = isinstance(self._order, ArrivalOrder)
-        for slot in self._files[self._first :]:
-            item = self._pop_from(slot)
+        unfinished: set[str] = set()
+        for slot in islice(self._files, self._first, None):
+            # Parts of one file may come as splits of their own: rows keep their order all the same.
+            item = self._pop_from(slot) if slot.split.path not in unfinished else None
             if item is not None:
                 self._buffered -= 1
                 self._changed.notify_all()
@@ -254,8 +258,10 @@ class BatchMerge:
                 return item
             if slot.units is None and not slot.opening:
                 break
-            if not arrival and not slot.drained:
-                break
+            if not slot.drained:
+                if not arrival:
+                    break
+                unfinished.add(slot.split.path)
         self._advance()
         return None
 
@@ -313,7 +319,7 @@ class BatchMerge:
         with self._changed:
             while not self._stopped.is_set():
                 pending = False
-                for slot in self._files[self._first :]:
+                for slot in islice(self._files, self._first, None):
                     if slot.units is None:
                         if not slot.opening:
                             slot.opening = True
@@ -394,7 +400,7 @@ class BatchMerge:
         ahead = unit.unit.prefetch_bytes
         sizing.learn(estimate, probe.finish(step.decoded_bytes), ahead)
         fixed.resize(sizing.fixed_bytes(estimate) + ahead)
-        self._put(unit, step, fixed, fixed.held_bytes)
+        self._put(unit, step, fixed, fixed.held_bytes, self._budget.force(0))
         workers = sizing.streams(estimate, self._most_streams, ahead)
         self._budget.reserve_bytes = sizing.reserve_bytes(estimate, workers, ahead)
         if ahead:  # on an object store: these open the next files while the others decode
@@ -415,16 +421,20 @@ class BatchMerge:
             try:
                 step = self._step(stream, rows)
                 if step is None:
+                    lease.release()
                     break
                 sizing.learn(step.rows, step.decoded_bytes)
-                self._put(unit, step, fixed, fixed_bytes)
+                self._put(unit, step, fixed, fixed_bytes, lease)
                 del step
-            finally:
+            except BaseException:
                 lease.release()
+                raise
+            finally:
+                self._give_place_back()
         rest = stream.flush()
         with self._changed:
             for batch in rest:
-                self._enqueue(unit, batch)
+                self._enqueue(unit, batch, self._lease_for(batch))
             unit.done = True
             self._changed.notify_all()
 
@@ -439,17 +449,27 @@ class BatchMerge:
             with self._changed:
                 self._stepping -= 1
 
-    def _put(self, unit: _UnitSlot, step: Step, fixed: Lease, fixed_bytes: int) -> None:
+    def _put(
+        self, unit: _UnitSlot, step: Step, fixed: Lease, fixed_bytes: int, lease: Lease
+    ) -> None:
+        """Queue what a step delivered; its lease goes over to the first batch, at its real size."""
         fixed.resize(fixed_bytes + step.waiting_bytes)
+        if not step.batches:
+            lease.release()
+            return
+        lease.resize(step.batches[0].get_total_buffer_size())
         with self._changed:
-            for batch in step.batches:
-                self._enqueue(unit, batch)
-            if step.batches:
-                self._changed.notify_all()
+            self._enqueue(unit, step.batches[0], lease)
+            for batch in step.batches[1:]:
+                self._enqueue(unit, batch, self._lease_for(batch))
+            self._changed.notify_all()
 
-    def _enqueue(self, unit: _UnitSlot, batch: pa.RecordBatch) -> None:
-        unit.queue.append((batch, self._budget.force(batch.get_total_buffer_size())))
+    def _enqueue(self, unit: _UnitSlot, batch: pa.RecordBatch, lease: Lease) -> None:
+        unit.queue.append((batch, lease))
         self._buffered += 1
+
+    def _lease_for(self, batch: pa.RecordBatch) -> Lease:
+        return self._budget.force(batch.get_total_buffer_size())
 
     def _acquire(self, wanted: int, slot: _FileSlot, unit: _UnitSlot) -> Lease | None:
         return self._budget.acquire(
@@ -464,9 +484,16 @@ class BatchMerge:
             return not self._stopped.is_set()
         with self._changed:
             while (
-                self._buffered >= self._most_buffered
+                self._buffered + self._promised >= self._most_buffered
                 and not self._is_next(slot, unit)
                 and not self._stopped.is_set()
             ):
                 self._changed.wait()
+            self._promised += 1
         return not self._stopped.is_set()
+
+    def _give_place_back(self) -> None:
+        if self._most_buffered is not None:
+            with self._changed:
+                self._promised -= 1
+                self._changed.notify_all()

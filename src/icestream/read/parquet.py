@@ -18,7 +18,6 @@ from icestream.read.sizing import Estimate
 
 _PAGE_BYTES = 1 << 20
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 8}
-_VARIABLE = "BYTE_ARRAY"
 
 
 def buffer_bytes(limit_bytes: int, columns: int) -> int:
@@ -60,43 +59,6 @@ def estimate(
     return Estimate(max(row_bytes, 0.125), fixed if rows else 0, rows)
 
 
-def dictionary_columns(
-    metadata: pq.FileMetaData,
-    file_schema: pa.Schema,
-    leaves: list[int],
-    row_groups: tuple[int, ...],
-) -> list[int]:
-    """Flat string columns worth decoding through their dictionary: short codes for longer values.
-
-    Building strings from a dictionary of distinct values is faster than decoding each value
-    (docs/design/0003), as long as the column stayed dictionary-encoded to its end.
-    """
-    if not row_groups:
-        return []
-    chosen = []
-    group = metadata.row_group(row_groups[0])
-    flat = {f.name for f in file_schema if _is_text_or_bytes(f.type)}
-    for leaf in leaves:
-        chunk = group.column(leaf)
-        if chunk.physical_type != _VARIABLE or chunk.path_in_schema not in flat:
-            continue
-        # Codes of up to 2 bytes, the dictionary page included: otherwise it has likely fallen back.
-        small = chunk.total_uncompressed_size < 3 * chunk.num_values
-        if chunk.has_dictionary_page and small:
-            chosen.append(leaf)
-    return chosen
-
-
-def _is_text_or_bytes(kind: pa.DataType) -> bool:
-    types = pa.types
-    return bool(
-        types.is_string(kind)
-        or types.is_large_string(kind)
-        or types.is_binary(kind)
-        or types.is_large_binary(kind)
-    )
-
-
 class ParquetReader:
     """Decodes a run of consecutive row groups, a step of any number of rows at a time.
 
@@ -106,7 +68,6 @@ class ParquetReader:
         row_groups: Which row groups, consecutive.
         leaves: Which leaf columns.
         buffer: Bytes of buffer per column.
-        dictionaries: Leaf columns to decode as dictionaries.
 
     Memory: a buffer, a page or two and a dictionary per column, and the batch of the step.
     """
@@ -118,14 +79,12 @@ class ParquetReader:
         row_groups: tuple[int, ...],
         leaves: list[int],
         buffer: int,
-        dictionaries: list[int],
     ) -> None:
         self._file = pq.ParquetFile(
             handle,
             metadata=metadata,
             buffer_size=buffer,
             pre_buffer=False,
-            read_dictionary=dictionaries or None,
             binary_type=pa.large_binary(),
             list_type=pa.LargeListType,
         )

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression
 from pyiceberg.expressions.parser import parse
-from pyiceberg.expressions.visitors import bind, extract_field_ids
+from pyiceberg.expressions.visitors import (
+    bind,
+    expression_evaluator,
+    extract_field_ids,
+    inclusive_projection,
+    residual_evaluator_of,
+)
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import Schema, build_position_accessors, prune_columns
 from pyiceberg.table import DataScan, FileScanTask, Table
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import ListType, MapType, StructType
+from pyiceberg.types import IcebergType, ListType, MapType, StructType
 from pyiceberg.utils.config import Config
 
-from icestream._pyiceberg import equality_delete_paths
+from icestream._pyiceberg import Metrics, equality_delete_paths, metrics_evaluator
 from icestream.errors import (
     CatalogError,
     FileMissingError,
@@ -28,6 +34,7 @@ from icestream.errors import (
     UnknownColumnError,
     UnsupportedFeatureError,
 )
+from icestream.read.rows import fit_literals
 from icestream.read.split import DeleteFile, ReadContext, Split
 
 Source = Table | DataScan
@@ -97,7 +104,7 @@ def plan(asked: ScanRequest) -> list[Split]:
     if scan.row_filter == AlwaysFalse() or asked.limit == 0:
         return []
     try:
-        tasks = list(scan.plan_files())
+        tasks = _tasks(scan)
     except (ValueError, NotImplementedError) as error:
         _refuse_equality_deletes(scan, error)
         raise CatalogError(f"planning a scan of {asked.context.table} failed: {error}") from error
@@ -130,6 +137,33 @@ def splits_of_tasks(asked: ScanRequest, tasks: Iterable[FileScanTask]) -> list[S
             if rows_left <= 0:
                 break  # the rows that the limit asks for are in the files so far
     return splits
+
+
+def _tasks(scan: DataScan) -> list[FileScanTask]:
+    try:
+        return list(scan.plan_files())
+    except TypeError:
+        # PyIceberg 0.12 compares a null partition value with `<` where the filter has an `or`: plan
+        # without the filter, and leave out here what it rules out.
+        might_match = _file_test(scan)
+        unfiltered = scan.update(row_filter=AlwaysTrue())
+        return [task for task in unfiltered.plan_files() if might_match(task.file)]
+
+
+def _file_test(scan: DataScan) -> Callable[[DataFile], bool]:
+    schema, specs = scan.table_metadata.schema(), scan.table_metadata.specs()
+    by_metrics = metrics_evaluator(schema, scan.row_filter, scan.case_sensitive)
+    by_partition = {
+        spec_id: expression_evaluator(
+            Schema(*spec.partition_type(schema).fields),
+            inclusive_projection(schema, spec, scan.case_sensitive)(scan.row_filter),
+            scan.case_sensitive,
+        )
+        for spec_id, spec in specs.items()
+    }
+    return lambda file: (
+        by_partition[file.spec_id](file.partition) and by_metrics(cast(Metrics, file))
+    )
 
 
 def _data_scan(source: Source, case_sensitive: bool) -> DataScan:
@@ -166,7 +200,9 @@ def _with_snapshot(
         _check_snapshot(scan, snapshot_id)
         return scan.update(snapshot_id=snapshot_id)
     if as_of is not None:
-        return scan.update(snapshot_id=_snapshot_as_of(scan, as_of))
+        then = _snapshot_as_of(scan, as_of)
+        _check_snapshot(scan, then)
+        return scan.update(snapshot_id=then)
     kind = SnapshotRefType.BRANCH if branch is not None else SnapshotRefType.TAG
     name = branch if branch is not None else tag
     refs = {n: r for n, r in scan.table_metadata.refs.items() if r.snapshot_ref_type == kind}
@@ -197,7 +233,7 @@ def _snapshot_as_of(scan: DataScan, as_of: datetime | int) -> int:
     past = [e for e in scan.table_metadata.snapshot_log if e.timestamp_ms <= millis]
     if not past:
         raise InvalidArgumentError(f"the table has no snapshot as old as {as_of}")
-    return max(past, key=lambda entry: entry.timestamp_ms).snapshot_id
+    return past[-1].snapshot_id  # of commits in one millisecond, the last
 
 
 def _schema_of(scan: DataScan, branch: str | None) -> Schema:
@@ -228,8 +264,9 @@ def _row_filter(
             )
         row_filter = And(row_filter, where)
     try:
+        row_filter = fit_literals(row_filter, schema, scan.case_sensitive)
         bound: BooleanExpression = bind(schema, row_filter, scan.case_sensitive)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, ArithmeticError) as error:
         if "Could not find field" in str(error):
             name = str(error).rsplit("name ", 1)[-1].split(",")[0]
             raise UnknownColumnError(f"the filter: {_no_column(name, schema)}") from error
@@ -273,10 +310,26 @@ def _read_schema(
     schema: Schema, selected: Schema, row_filter: BooleanExpression, case_sensitive: bool
 ) -> Schema:
     bound = bind(schema, row_filter, case_sensitive)
-    wanted = set(_leaf_ids(selected)) | extract_field_ids(bound)
+    wanted = set(_leaf_ids(selected)) | {_readable(schema, i) for i in extract_field_ids(bound)}
     if wanted <= set(_leaf_ids(selected)):
         return selected
     return prune_columns(schema, wanted, select_full_types=False)
+
+
+def _readable(schema: Schema, field_id: int) -> int:
+    """What to read for a filter on the field: of a list or map, asked for nulls, one leaf."""
+    kind = schema.find_type(field_id)
+    return field_id if isinstance(kind, StructType) else _first_leaf(field_id, kind)
+
+
+def _first_leaf(field_id: int, kind: IcebergType) -> int:
+    if isinstance(kind, ListType):
+        return _first_leaf(kind.element_id, kind.element_type)
+    if isinstance(kind, MapType):
+        return _first_leaf(kind.key_id, kind.key_type)
+    if isinstance(kind, StructType) and kind.fields:
+        return _first_leaf(kind.fields[0].field_id, kind.fields[0].field_type)
+    return field_id
 
 
 def _leaf_ids(schema: Schema) -> list[int]:
@@ -315,14 +368,35 @@ def _split_of_task(asked: ScanRequest, task: FileScanTask) -> Split:
         bytes=file.file_size_in_bytes,
         format=file.file_format.value.lower(),
         row_groups=None,
-        filtered=not isinstance(asked.context.row_filter, AlwaysTrue)
-        and not isinstance(task.residual, AlwaysTrue),
+        filtered=not _all_rows_match(asked, task),
         deletes=tuple(
             _delete_file(d) for d in sorted(task.delete_files, key=lambda d: d.file_path)
         ),
         constants=_constants(asked, file),
         context=asked.context,
     )
+
+
+def _all_rows_match(asked: ScanRequest, task: FileScanTask) -> bool:
+    """Whether the partition says that the filter lets every row pass.
+
+    The task's own residual alone does not say so: one made by hand or by a REST catalog may lack
+    it, and PyIceberg lets null partition values pass comparisons that drop null rows.
+    """
+    row_filter, file = asked.context.row_filter, task.file
+    if isinstance(row_filter, AlwaysTrue):
+        return True
+    metadata = asked.data_scan.table_metadata
+    spec = metadata.specs().get(file.spec_id or 0)
+    if spec is None or not isinstance(task.residual, AlwaysTrue):
+        return False
+    schema, case_sensitive = metadata.schema(), asked.context.case_sensitive
+    asked_of = extract_field_ids(bind(schema, row_filter, case_sensitive))
+    values = [file.partition[n] for n, f in enumerate(spec.fields) if f.source_id in asked_of]
+    if any(value is None or value != value for value in values):
+        return False
+    left = residual_evaluator_of(spec, row_filter, case_sensitive, schema)
+    return isinstance(left.residual_for(file.partition), AlwaysTrue)
 
 
 def _delete_file(file: DataFile) -> DeleteFile:

@@ -62,13 +62,13 @@ class _Scope:
         if self._mapped is None:
             return _id_of(field)
         found = self._find(name)
-        return found.field_id if found else None
+        return found.field_id if found is not None else None
 
     def below(self, name: str) -> _Scope:
         if self._mapped is None:
             return self
         found = self._find(name)
-        return _Scope(tuple(found.fields) if found else ())
+        return _Scope(tuple(found.fields) if found is not None else ())
 
     def _find(self, name: str) -> MappedField | None:
         return next((m for m in self._mapped or () if name in m.names), None)
@@ -203,13 +203,12 @@ class _Compiler:
 
     def absent(self, field: NestedField, kind: pa.DataType) -> Callable[[int], pa.Array]:
         """A column that the file does not hold: partition value, initial default, or nulls."""
-        value = self._constants.get(field.field_id)
-        if value is None:
-            value = field.initial_default
+        known = field.field_id in self._constants  # a partition value of null wins over a default
+        value = self._constants[field.field_id] if known else field.initial_default
         if value is not None:
             scalar = _scalar(value, kind)
             return lambda count: _repeat(scalar, count, kind)
-        if field.required and field.field_id not in self._constants:
+        if field.required and not known:
             raise Unprojectable(
                 f"the table requires column {field.name!r} (id {field.field_id}), which the file "
                 "does not hold and which has no default"
@@ -268,7 +267,8 @@ class _Compiler:
         def build(array: pa.StructArray) -> pa.StructArray:
             array = _unsliced(array)
             children = [part(array) for part in parts]
-            mask = array.is_null() if array.null_count else None
+            # Without children the mask alone knows how long the array is.
+            mask = array.is_null() if array.null_count or not children else None
             return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
 
         return build
@@ -351,7 +351,7 @@ def _mismatch(source: pa.Field, field: NestedField) -> Unprojectable:
 
 
 def _scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
-    if isinstance(kind, pa.ExtensionType):
+    if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     if isinstance(value, UUID):
         value = value.bytes
@@ -360,7 +360,7 @@ def _scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
 
 def _repeat(scalar: pa.Scalar, count: int, kind: pa.DataType) -> pa.Array:
     array = pa.repeat(scalar, count)
-    return kind.wrap_array(array) if isinstance(kind, pa.ExtensionType) else array
+    return kind.wrap_array(array) if isinstance(kind, pa.BaseExtensionType) else array
 
 
 def select_columns(batch_schema: Schema, wanted: Schema) -> Projection | None:

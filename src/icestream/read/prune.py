@@ -10,11 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.conversions import to_bytes
 from pyiceberg.expressions.visitors import bind, extract_field_ids
-from pyiceberg.types import PrimitiveType, StructType
+from pyiceberg.types import PrimitiveType, TimestampNanoType, TimestamptzNanoType
 
 from icestream._pyiceberg import metrics_evaluator
 from icestream.read.projection import FieldIds
 from icestream.read.split import ReadContext
+
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 @dataclass(slots=True)
@@ -45,15 +47,17 @@ def row_group_test(
 
     def test(group: pq.RowGroupMetaData) -> bool:
         metrics = _RowGroupMetrics(group.num_rows)
-        for field_id, leaf in leaves.items():
-            _add_column(metrics, field_id, group.column(leaf), kinds[field_id])
+        for field_id, (leaf, arrow) in leaves.items():
+            _add_column(metrics, field_id, group.column(leaf), kinds[field_id], arrow)
         return might_match(metrics)
 
     return test
 
 
-def _leaf_of_id(file_schema: pa.Schema, ids: FieldIds, used: set[int]) -> dict[int, int]:
-    found: dict[int, int] = {}
+def _leaf_of_id(
+    file_schema: pa.Schema, ids: FieldIds, used: set[int]
+) -> dict[int, tuple[int, pa.DataType]]:
+    found: dict[int, tuple[int, pa.DataType]] = {}
     counter = 0
 
     def walk(fields: list[pa.Field], scope: Any) -> None:
@@ -65,7 +69,7 @@ def _leaf_of_id(file_schema: pa.Schema, ids: FieldIds, used: set[int]) -> dict[i
                 walk(list(kind), scope.below(arrow.name))
                 continue
             if field_id in used and kind.num_fields == 0:
-                found[field_id] = counter
+                found[field_id] = counter, kind
             counter += _leaf_count(kind)
 
     walk(list(file_schema), ids.root())
@@ -77,15 +81,19 @@ def _leaf_count(kind: pa.DataType) -> int:
         return _leaf_count(kind.key_type) + _leaf_count(kind.item_type)
     if isinstance(kind, pa.StructType):
         return sum(_leaf_count(child.type) for child in kind)
-    if kind.num_fields and not isinstance(kind, pa.ExtensionType):
+    if kind.num_fields and not isinstance(kind, pa.BaseExtensionType):
         return _leaf_count(kind.value_type)
     return 1
 
 
 def _add_column(
-    metrics: _RowGroupMetrics, field_id: int, column: pq.ColumnChunkMetaData, kind: Any
+    metrics: _RowGroupMetrics,
+    field_id: int,
+    column: pq.ColumnChunkMetaData,
+    kind: Any,
+    arrow: pa.DataType,
 ) -> None:
-    if isinstance(kind, StructType) or not isinstance(kind, PrimitiveType):
+    if not isinstance(kind, PrimitiveType):
         return
     statistics = column.statistics if column.is_stats_set else None
     if statistics is None:
@@ -96,8 +104,20 @@ def _add_column(
     if not statistics.has_min_max:
         return
     try:
-        lower, upper = to_bytes(kind, statistics.min), to_bytes(kind, statistics.max)
+        if pa.types.is_timestamp(arrow):
+            low, high = (_moment(v, arrow, kind) for v in (statistics.min_raw, statistics.max_raw))
+        else:
+            low, high = statistics.min, statistics.max
+        lower, upper = to_bytes(kind, low), to_bytes(kind, high)
     except Exception:  # a type whose statistics PyArrow or PyIceberg can't convert: no bounds
         return
-    metrics.lower_bounds[field_id] = lower
-    metrics.upper_bounds[field_id] = upper
+    if isinstance(lower, bytes) and isinstance(upper, bytes):  # not text in a binary column
+        metrics.lower_bounds[field_id] = lower
+        metrics.upper_bounds[field_id] = upper
+
+
+def _moment(raw: int, source: pa.TimestampType, kind: PrimitiveType) -> int:
+    """A bound in the table's unit, cut off towards zero as the projection does it."""
+    unit = "ns" if isinstance(kind, (TimestampNanoType, TimestamptzNanoType)) else "us"
+    scaled = abs(raw) * _PER_SECOND[unit] // _PER_SECOND[source.unit]
+    return scaled if raw >= 0 else -scaled

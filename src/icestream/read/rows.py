@@ -8,13 +8,28 @@ need no special case. Null follows PyIceberg's `to_arrow()`: a comparison with n
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isinf
+from struct import pack, unpack
 from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    BoundPredicate,
+    LiteralPredicate,
+    Not,
+    Or,
+    SetPredicate,
+    UnboundPredicate,
+)
+from pyiceberg.expressions.literals import AboveMax, BelowMin, FloatLiteral, Literal
 from pyiceberg.expressions.visitors import (
+    BooleanExpressionVisitor,
     BoundBooleanExpressionVisitor,
     bind,
     rewrite_not,
@@ -22,7 +37,9 @@ from pyiceberg.expressions.visitors import (
 )
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
-from pyiceberg.types import StructType
+from pyiceberg.types import FloatType, IcebergType, StructType
+
+_BEYOND = (AboveMax, BelowMin)
 
 Mask = Callable[[pa.RecordBatch], pa.Array]
 
@@ -32,6 +49,72 @@ def compile_filter(row_filter: BooleanExpression, schema: Schema, case_sensitive
     bound = bind(schema, rewrite_not(row_filter), case_sensitive)
     mask: Mask = visit(bound, _Evaluator(schema))
     return mask
+
+
+def fit_literals(
+    row_filter: BooleanExpression, schema: Schema, case_sensitive: bool
+) -> BooleanExpression:
+    """The filter with literals as its columns can hold them.
+
+    Rows are compared with 0.1 as a float holds it. PyIceberg compares statistics with the 0.1 that
+    was written, which is smaller, and so rules out files that hold it. It takes infinity for a
+    number that no float can be; and what a set holds beyond a column's range, for the end of it.
+    """
+    fitted: BooleanExpression = visit(row_filter, _LiteralFitter(schema, case_sensitive))
+    return fitted
+
+
+class _LiteralFitter(BooleanExpressionVisitor[BooleanExpression]):
+    def __init__(self, schema: Schema, case_sensitive: bool) -> None:
+        self._schema = schema
+        self._case_sensitive = case_sensitive
+
+    def visit_true(self) -> BooleanExpression:
+        return AlwaysTrue()
+
+    def visit_false(self) -> BooleanExpression:
+        return AlwaysFalse()
+
+    def visit_not(self, child_result: BooleanExpression) -> BooleanExpression:
+        return Not(child_result)
+
+    def visit_and(
+        self, left_result: BooleanExpression, right_result: BooleanExpression
+    ) -> BooleanExpression:
+        return And(left_result, right_result)
+
+    def visit_or(
+        self, left_result: BooleanExpression, right_result: BooleanExpression
+    ) -> BooleanExpression:
+        return Or(left_result, right_result)
+
+    def visit_bound_predicate(self, predicate: BoundPredicate) -> BooleanExpression:
+        return predicate
+
+    def visit_unbound_predicate(self, predicate: UnboundPredicate) -> BooleanExpression:
+        kind = predicate.term.bind(self._schema, self._case_sensitive).ref().field.field_type
+        make: Callable[..., BooleanExpression] = type(predicate)
+        if isinstance(predicate, LiteralPredicate):
+            return make(predicate.term, _fit(predicate.literal, kind))
+        if isinstance(predicate, SetPredicate):
+            fitted = [_fit(literal, kind) for literal in predicate.literals]
+            possible = [v for v in fitted if not isinstance(v.to(kind), _BEYOND)]
+            return make(predicate.term, possible)
+        return predicate
+
+
+def _fit(literal: Literal[Any], kind: IcebergType) -> Literal[Any]:
+    if not isinstance(kind, FloatType):
+        return literal
+    if isinstance(literal.value, float) and isinf(literal.value):
+        return FloatLiteral(literal.value)
+    fitted = literal.to(FloatType())
+    return literal if isinstance(fitted, _BEYOND) else FloatLiteral(_round(fitted.value))
+
+
+def _round(value: float) -> float:
+    rounded: float = unpack("<f", pack("<f", value))[0]
+    return rounded
 
 
 class _Evaluator(BoundBooleanExpressionVisitor[Mask]):
@@ -131,7 +214,7 @@ def _paths(struct: StructType, above: tuple[int, ...] = ()) -> dict[int, tuple[i
 
 def _storage_type(term: Any) -> pa.DataType:
     kind = schema_to_pyarrow(term.ref().field.field_type)
-    return kind.storage_type if isinstance(kind, pa.ExtensionType) else kind
+    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
 
 
 def _scalar(value: Any, term: Any) -> pa.Scalar:
@@ -139,5 +222,8 @@ def _scalar(value: Any, term: Any) -> pa.Scalar:
 
 
 def _array(values: set[Any], term: Any) -> pa.Array:
+    kind = _storage_type(term)
     plain = [v.bytes if isinstance(v, UUID) else v for v in values]
-    return pa.array(plain, type=_storage_type(term))
+    if pa.types.is_floating(kind) and 0.0 in plain:
+        plain += [0.0, -0.0]  # Arrow looks sets up by their bits, and zero has two
+    return pa.array(plain, type=kind)

@@ -206,8 +206,7 @@ class Scan:
         self._last: BatchMerge | None = None
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        if self._closed:
-            raise ScanClosedError("this scan was closed: make a new one with icestream.scan()")
+        self._check_open()
         return self._batches()
 
     def __enter__(self) -> Scan:
@@ -268,6 +267,10 @@ class Scan:
             batch_rows=self._batch_rows,
         )
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ScanClosedError("this scan was closed: make a new one with icestream.scan()")
+
     def _planned(self) -> list[Split]:
         if self._splits is None:
             assert self._asked is not None
@@ -276,6 +279,7 @@ class Scan:
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         """One pass. A generator, so that leaving the loop early stops everything."""
+        self._check_open()
         tune_allocator()
         rows_left = self._limit
         merge = BatchMerge(
@@ -292,6 +296,7 @@ class Scan:
                 if rows_left is not None:
                     if batch.num_rows >= rows_left:
                         merge.finish_early()
+                        merge.close()  # nothing runs on while the consumer looks at the last batch
                         yield batch.slice(0, rows_left)
                         return
                     rows_left -= batch.num_rows

@@ -90,7 +90,8 @@ class Sizing:
         """
         needed = probe.peak_bytes + prefetch_bytes
         if needed > self.limit_bytes:
-            asked = int(needed * 1.1)
+            # Buffers and steps grow with the limit: ask for enough that the next try succeeds.
+            asked = max(int(needed * 1.25), needed + (1 << 20))
             raise MemoryBudgetError(
                 f"one stream of this table needs {format_bytes(needed)} and the limit is "
                 f"{format_bytes(self.limit_bytes)}: raise memory to {format_bytes(asked)} or more, "

@@ -51,7 +51,7 @@ class Reader(Protocol):
 class Counters:
     """What the streams of a scan count together."""
 
-    files: Counter = field(default_factory=Counter)
+    paths: set[str] = field(default_factory=set)
     retries: Counter = field(default_factory=Counter)
     row_groups_skipped: Counter = field(default_factory=Counter)
 
@@ -110,7 +110,7 @@ class OpenFile:
 
         The file stays open until `close`.
         """
-        self.environment.counters.files.add()
+        self.environment.counters.paths.add(self.split.path)
         handle = self.retrying(self.shared.acquire)
         try:
             if self.split.format == "orc":
@@ -195,7 +195,6 @@ class OpenFile:
         ]
         environment.counters.row_groups_skipped.add(len(wanted) - len(kept))
         buffer = parquet.buffer_bytes(environment.limit_bytes, len(leaves))
-        dictionaries = parquet.dictionary_columns(metadata, file_schema, leaves, tuple(kept))
         units = []
         for run in _runs(kept, metadata):
             rows = sum(metadata.row_group(g).num_rows for g in run)
@@ -204,7 +203,7 @@ class OpenFile:
                 units.append(Unit(self, run, starts[run[0]], estimate, _count_reader(rows)))
                 continue
             estimate = parquet.estimate(metadata, run, leaves, buffer)
-            make = _parquet_reader(metadata, run, leaves, buffer, dictionaries)
+            make = _parquet_reader(metadata, run, leaves, buffer)
             unit = Unit(self, run, starts[run[0]], estimate, make)
             if is_remote(split.path):
                 fetches = plan_fetches(metadata, run, leaves, environment.limit_bytes // 8)
@@ -238,11 +237,8 @@ def _parquet_reader(
     run: tuple[int, ...],
     leaves: list[int],
     buffer: int,
-    dictionaries: list[int],
 ) -> Callable[[pa.NativeFile, int], Reader]:
-    return lambda handle, _: parquet.ParquetReader(
-        handle, metadata, run, leaves, buffer, dictionaries
-    )
+    return lambda handle, _: parquet.ParquetReader(handle, metadata, run, leaves, buffer)
 
 
 def _prefetching(

@@ -1,1 +1,30 @@
-"""Iceberg on Spark through PySpark, with no jar: executors read in their Python workers."""
+"""Iceberg on Spark through PySpark, with no jar: executors read in their Python workers.
+
+```python
+import icestream.spark as ice_spark
+
+spark = ice_spark.session(memory="256MB")  # per task; a session of your own will do, too
+frame = ice_spark.read(spark, "sales.orders", where="price > 10", columns=["id", "price"])
+frame.groupBy("id").count().show()
+```
+
+```
+installed.py   PySpark, or an error that says how to get it
+java.py        a Java for Spark: the machine's, or the one that pip brings
+session.py     a SparkSession with settings that suit Arrow
+tables.py      a table's name -> the table, through PyIceberg's configuration
+types.py       Arrow types -> Spark types             conversion.py  Arrow as Spark wants it
+packing.py     many splits -> few tasks, by bytes
+source.py      the Python data source that reads a task's share in an executor
+read.py        plan here, read there: a DataFrame
+```
+
+PySpark is imported by the functions that need it, when they run.
+"""
+
+# These two submodules share their names with their functions. Importing them here, first, is what
+# makes the functions win: Python sets a submodule's name in its package only once, on loading.
+from icestream.spark.read import read
+from icestream.spark.session import session
+
+__all__ = ["read", "session"]

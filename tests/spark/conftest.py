@@ -1,0 +1,29 @@
+"""One real Spark, on two cores, for all tests here; a real catalog for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+import icestream.spark as ice_spark
+from tests.support.tables import make_catalog
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """A session as `icestream.spark.session` makes it."""
+    running = ice_spark.session("local[2]", memory="64MB")
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
+    """A SQLite catalog with a namespace `db`."""
+    opened = make_catalog(tmp_path)
+    yield opened
+    opened.close()

@@ -1,0 +1,115 @@
+"""A session with settings that suit Arrow, and what is said when it can't be had."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+import icestream.spark as ice_spark
+from icestream.errors import InvalidArgumentError
+from tests.support.process import run_in_fresh_process
+
+
+def _in_a_fresh_process(source: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", source], check=True, capture_output=True, text=True
+    ).stdout
+
+
+def test_the_session_has_our_settings(spark: Any) -> None:
+    settings = {
+        "spark.sql.python.filterPushdown.enabled": "true",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.enabled": "false",
+        "spark.icestream.memory": "64000000",
+    }
+    assert {name: spark.conf.get(name) for name in settings} == settings
+
+
+def test_workers_run_this_python_with_jemalloc(spark: Any) -> None:
+    def look(_: Any) -> list[tuple[str, str]]:
+        import pyarrow as pa
+
+        return [(sys.executable, pa.default_memory_pool().backend_name)]
+
+    seen = spark.sparkContext.parallelize([0], 1).mapPartitions(look).collect()
+    assert seen == [(sys.executable, "jemalloc")]
+
+
+def test_a_second_call_takes_the_running_session_and_its_memory_counts(spark: Any) -> None:
+    try:
+        again = ice_spark.session(memory="1MB", config={"spark.sql.session.timeZone": "Asia/Tokyo"})
+        assert again is spark
+        assert spark.conf.get("spark.icestream.memory") == "1000000"
+        assert spark.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
+    finally:
+        ice_spark.session("local[2]", memory="64MB")
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+
+
+def test_another_master_than_the_running_one_is_refused(spark: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"runs on local\[2\] already, not on local\[7"):
+        ice_spark.session("local[7]")
+
+
+def test_a_master_and_a_remote_are_refused_together() -> None:
+    with pytest.raises(InvalidArgumentError, match="give one of them"):
+        ice_spark.session("local", remote="sc://localhost")
+
+
+def test_a_memory_that_is_no_size_is_refused_before_spark_starts() -> None:
+    with pytest.raises(InvalidArgumentError, match="'lots' is not a size"):
+        ice_spark.session(memory="lots")
+
+
+def test_starting_spark_leaves_the_environment_as_it_was(spark: Any) -> None:
+    assert "PYSPARK_DRIVER_PYTHON" not in os.environ
+
+
+def test_the_functions_win_over_the_modules_of_their_name() -> None:
+    for name in ice_spark.__all__:
+        importlib.import_module(f"icestream.spark.{name}")
+        assert callable(getattr(ice_spark, name))
+
+
+def test_importing_icestream_spark_does_not_import_pyspark() -> None:
+    source = "import sys, json, icestream.spark; print(json.dumps(sorted(sys.modules)))"
+    assert "pyspark" not in json.loads(_in_a_fresh_process(source))
+
+
+@pytest.mark.parametrize("call", ["session()", "session(remote='sc://x')", "read(None, 'db.t')"])
+def test_without_pyspark_the_error_names_the_extra(call: str) -> None:
+    source = f"""
+import sys
+sys.modules["pyspark"] = None
+import icestream, icestream.spark as ice_spark
+try:
+    ice_spark.{call}
+except icestream.MissingExtraError as error:
+    print(error)
+"""
+    assert _in_a_fresh_process(source).strip() == (
+        "icestream.spark needs PySpark, which is not installed: pip install 'icestream[spark]'"
+    )
+
+
+def test_without_the_packages_of_spark_connect_the_error_names_them() -> None:
+    source = """
+def main():
+    import sys
+    sys.modules["grpc"] = None
+    import icestream, icestream.spark as ice_spark
+    try:
+        ice_spark.session(remote="sc://localhost:1")
+    except icestream.MissingExtraError as error:
+        return str(error)
+"""
+    message = run_in_fresh_process(source).result
+    assert "pip install 'icestream[spark]' 'pyspark[connect]'" in message

@@ -1,0 +1,116 @@
+"""The error tree: as its docstring draws it, complete, and whole after crossing a process."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import multiprocessing
+import pickle
+import re
+from concurrent.futures import ProcessPoolExecutor
+
+import pytest
+
+import icestream
+from icestream import errors
+
+_ALL = [
+    error
+    for _, error in inspect.getmembers(errors, inspect.isclass)
+    if issubclass(error, errors.IcestreamError)
+]
+_BUILT_INS = {
+    errors.InvalidArgumentError: ValueError,
+    errors.MemoryBudgetError: MemoryError,
+    errors.MissingExtraError: ImportError,
+}
+
+
+def _make(kind: type[errors.IcestreamError]) -> errors.IcestreamError:
+    if issubclass(kind, errors.MemoryBudgetError):
+        return kind("too small", needed_bytes=200, limit_bytes=100)
+    if issubclass(kind, errors.ReadError):
+        return kind("unreadable", path="s3://bucket/ü.parquet", split="0123abcd")
+    return kind("what happened")
+
+
+each_error = pytest.mark.parametrize("kind", _ALL, ids=lambda kind: kind.__name__)
+
+
+def _drawn() -> dict[str, str | None]:
+    """Each error of the docstring's tree, and the one above it."""
+    above: dict[int, str] = {}
+    tree: dict[str, str | None] = {}
+    for line in (errors.__doc__ or "").splitlines():
+        found = re.match(r"([│├└─ ]*)(\w+Error)\b", line)
+        if found:
+            depth = len(found.group(1))
+            tree[found.group(2)] = above.get(depth - 4)
+            above[depth] = found.group(2)
+    return tree
+
+
+def test_the_tree_is_as_the_docstring_draws_it() -> None:
+    actual = {
+        kind.__name__: next(
+            (base.__name__ for base in kind.__bases__ if base.__module__ == errors.__name__), None
+        )
+        for kind in _ALL
+    }
+    assert _drawn() == actual
+    assert actual["IcestreamError"] is None
+    assert actual["UnknownColumnError"] == "InvalidArgumentError"
+    assert actual["TransientReadError"] == "ReadError"
+
+
+def test_the_docstring_names_the_built_in_errors_that_ours_are_too() -> None:
+    for kind, built_in in _BUILT_INS.items():
+        assert issubclass(kind, built_in)
+        assert f"{kind.__name__} ({built_in.__name__})" in (errors.__doc__ or "")
+    for kind in _ALL:
+        expected = {b for k, b in _BUILT_INS.items() if issubclass(kind, k)}
+        others = {ValueError, MemoryError, ImportError, OSError, TypeError} - expected
+        assert not any(issubclass(kind, other) for other in others)
+
+
+def test_every_error_is_public() -> None:
+    assert {kind.__name__ for kind in _ALL} <= set(icestream.__all__)
+
+
+@each_error
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_an_error_survives_pickling_with_its_attributes(
+    kind: type[errors.IcestreamError], protocol: int
+) -> None:
+    error = _make(kind)
+    for again in (pickle.loads(pickle.dumps(error, protocol)), copy.copy(error)):
+        assert type(again) is kind
+        assert str(again) == str(error)
+        assert vars(again) == vars(error)
+
+
+def test_an_error_without_a_split_survives_too() -> None:
+    error = errors.FileMissingError("gone", path="p")
+    again = pickle.loads(pickle.dumps(error))
+    assert (again.path, again.split) == ("p", None)
+
+
+@each_error
+def test_an_error_is_caught_as_its_base_and_shows_its_message(
+    kind: type[errors.IcestreamError],
+) -> None:
+    with pytest.raises(errors.IcestreamError) as caught:
+        raise _make(kind)
+    assert str(caught.value) in ("too small", "unreadable", "what happened")
+
+
+def _raise_in_worker() -> None:
+    raise errors.CorruptFileError("damaged", path="a", split="b")
+
+
+def test_an_error_comes_back_from_another_process() -> None:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        error = pool.submit(_raise_in_worker).exception()
+    assert isinstance(error, errors.CorruptFileError)
+    assert (str(error), error.path, error.split) == ("damaged", "a", "b")
