@@ -45,6 +45,10 @@ class Shapes:
             self._places[(shape, *size)] = (database, warehouse, name)
         return self._places[(shape, *size)]
 
+    def table(self, place: tuple[str, str, str]) -> Table:
+        """Open the table at a place."""
+        return self._catalog.load_table(place[2])
+
     def _create(self, name: str, schema: pa.Schema) -> Table:
         return self._catalog.create_table(name, schema)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import subprocess
 import sys
 from typing import Any
@@ -67,10 +66,6 @@ def test_a_master_and_a_remote_are_refused_together() -> None:
 def test_a_memory_that_is_no_size_is_refused_before_spark_starts() -> None:
     with pytest.raises(InvalidArgumentError, match="'lots' is not a size"):
         ice_spark.session(memory="lots")
-
-
-def test_starting_spark_leaves_the_environment_as_it_was(spark: Any) -> None:
-    assert "PYSPARK_DRIVER_PYTHON" not in os.environ
 
 
 def test_the_functions_win_over_the_modules_of_their_name() -> None:

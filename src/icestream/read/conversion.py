@@ -29,14 +29,8 @@ def convert_primitive(
     if not isinstance(wanted, PrimitiveType):
         return None
     if isinstance(source, pa.DictionaryType):
-        # Decoded first: a cast from dictionary to the wide type would go through it anyway.
-        if source.value_type == target:
-            return lambda array: array.dictionary_decode()
-        inner = convert_primitive(source.value_type, target, wanted, downcast_ns=downcast_ns)
-        if inner is None:
-            return None
-        return lambda array: inner(array.dictionary_decode())
-    if pa.types.is_null(source) or pa.types.is_null(target):
+        return _from_dictionary(source, target, wanted, downcast_ns)
+    if pa.types.is_null(target):
         return _cast(target)
     if isinstance(wanted, _NO_ZONE + _ZONED):
         return _timestamp(source, target, wanted, downcast_ns)
@@ -48,6 +42,25 @@ def convert_primitive(
         stored = convert_primitive(source.storage_type, target, wanted, downcast_ns=downcast_ns)
         return None if stored is None else lambda array: stored(array.storage)
     return _cast(target) if _castable(source, target, wanted) else None
+
+
+def _from_dictionary(
+    source: pa.DictionaryType, target: pa.DataType, wanted: IcebergType, downcast_ns: bool
+) -> Convert | None:
+    if source.value_type == target:
+        return lambda array: array.dictionary_decode()
+    convert = convert_primitive(source.value_type, target, wanted, downcast_ns=downcast_ns)
+    if convert is None:
+        return None
+
+    def decode(array: pa.DictionaryArray) -> pa.Array:
+        values = array.dictionary
+        if len(values) > len(array) or isinstance(target, pa.BaseExtensionType):
+            return convert(array.dictionary_decode())
+        # Distinct values are fewer than rows: convert those, then spread them out.
+        return pa.DictionaryArray.from_arrays(array.indices, convert(values)).dictionary_decode()
+
+    return decode
 
 
 def _cast(target: pa.DataType) -> Convert:
@@ -65,8 +78,8 @@ def _castable(source: pa.DataType, target: pa.DataType, wanted: PrimitiveType) -
     if isinstance(wanted, DecimalType):
         fits = types.is_decimal(source) and source.scale == target.scale
         return bool(fits and source.precision <= target.precision)
-    if _is_text(target) or _is_bytes(target):
-        return _is_text(source) or _is_bytes(source)
+    if is_text(target) or _is_bytes(target):
+        return is_text(source) or _is_bytes(source)
     if types.is_fixed_size_binary(target):  # plain bytes in ORC; a wrong length fails in the cast
         same = types.is_fixed_size_binary(source) and source.byte_width == target.byte_width
         return bool(same or _is_bytes(source))
@@ -77,7 +90,8 @@ def _castable(source: pa.DataType, target: pa.DataType, wanted: PrimitiveType) -
     return bool(source == target)
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
+    """Whether it is one of Arrow's string types."""
     types = pa.types
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
@@ -109,6 +123,6 @@ def _to_extension(source: pa.DataType, target: pa.BaseExtensionType) -> Convert 
         return lambda array: target.wrap_array(array.storage)
     if source == storage:
         return lambda array: target.wrap_array(array)
-    if _is_bytes(source) or (_is_bytes(storage) and _is_text(source)):
+    if _is_bytes(source) or (_is_bytes(storage) and is_text(source)):
         return lambda array: target.wrap_array(array.cast(storage))
     return None

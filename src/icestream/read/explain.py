@@ -9,7 +9,7 @@ import pyarrow as pa
 from icestream.memory import MemoryBudget
 from icestream.read.order import ArrivalOrder, Order, most_streams
 from icestream.read.parquet import buffer_bytes
-from icestream.read.plan import ScanRequest
+from icestream.read.request import ScanRequest
 from icestream.read.sizing import Estimate, Sizing, StepSizing
 from icestream.read.split import Split
 from icestream.report import ScanExplanation

@@ -2,7 +2,7 @@
 
 `ParquetFile.iter_batches` without pre-buffering and with a buffered stream per column holds one
 page per column, however large the row group is. Its reader takes a new batch size and threading
-between batches (tests/unit/read/test_parquet.py fails if it stops doing so): that is how a step can
+between batches (tests/unit/read/test_parquet_reader.py fails if it stops doing so): that is how a step can
 be as many rows as the budget allows right now.
 """
 
@@ -14,9 +14,11 @@ from contextlib import suppress
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from icestream.read.conversion import is_text
 from icestream.read.sizing import Estimate
 
 _PAGE_BYTES = 1 << 20
+_CODE_BYTES = 3
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 8}
 
 
@@ -59,6 +61,26 @@ def estimate(
     return Estimate(max(row_bytes, 0.125), fixed if rows else 0, rows)
 
 
+def dictionary_columns(
+    metadata: pq.FileMetaData, file_schema: pa.Schema, leaves: list[int], row_group: int
+) -> list[int]:
+    """Flat string columns worth decoding through their dictionary: short codes, longer values.
+
+    Building strings from a table of distinct values is cheaper than decoding each of them, as long
+    as the column stayed dictionary-encoded to its end (docs/design/0003).
+    """
+    group = metadata.row_group(row_group)
+    flat = {field.name for field in file_schema if is_text(field.type)}
+    chunks = [(leaf, group.column(leaf)) for leaf in leaves]
+    return [
+        leaf
+        for leaf, chunk in chunks
+        if chunk.path_in_schema in flat
+        and chunk.has_dictionary_page
+        and chunk.total_uncompressed_size < _CODE_BYTES * chunk.num_values
+    ]
+
+
 class ParquetReader:
     """Decodes a run of consecutive row groups, a step of any number of rows at a time.
 
@@ -68,6 +90,7 @@ class ParquetReader:
         row_groups: Which row groups, consecutive.
         leaves: Which leaf columns.
         buffer: Bytes of buffer per column.
+        dictionaries: Leaf columns to decode as dictionaries.
 
     Memory: a buffer, a page or two and a dictionary per column, and the batch of the step.
     """
@@ -79,13 +102,17 @@ class ParquetReader:
         row_groups: tuple[int, ...],
         leaves: list[int],
         buffer: int,
+        dictionaries: list[int],
     ) -> None:
         self._file = pq.ParquetFile(
             handle,
             metadata=metadata,
             buffer_size=buffer,
             pre_buffer=False,
-            binary_type=pa.large_binary(),
+            page_checksum_verification=True,  # of pages that carry one
+            read_dictionary=dictionaries or None,
+            # PyArrow ignores read_dictionary beside binary_type.
+            binary_type=None if dictionaries else pa.large_binary(),
             list_type=pa.LargeListType,
         )
         self._rows_left = sum(metadata.row_group(g).num_rows for g in row_groups)

@@ -220,6 +220,8 @@ class _Compiler:
     ) -> Column | None:
         """How one column is converted; None when it is right as it is."""
         wanted = field.field_type
+        if pa.types.is_null(source.type):
+            return lambda array: pa.nulls(len(array), kind)
         if isinstance(wanted, StructType):
             return self._struct(source, field, kind, scope)
         if isinstance(wanted, ListType):

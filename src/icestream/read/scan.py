@@ -16,9 +16,11 @@ from icestream.errors import InvalidArgumentError, ScanClosedError
 from icestream.memory import DEFAULT_MEMORY, MemoryBudget, as_budget, tune_allocator
 from icestream.read.explain import explain
 from icestream.read.files import RetryPolicy
-from icestream.read.order import ArrivalOrder, BatchMerge, Order, TaskOrder
-from icestream.read.plan import ScanRequest, plan, request, splits_of_tasks
+from icestream.read.merge import BatchMerge
+from icestream.read.order import ArrivalOrder, Order, TaskOrder
+from icestream.read.plan import plan, splits_of_tasks
 from icestream.read.projection import table_arrow_schema
+from icestream.read.request import ScanRequest, request
 from icestream.read.split import Split
 from icestream.read.splitting import cut
 from icestream.report import ScanExplanation, ScanReport

@@ -86,9 +86,6 @@ def _is_refused(source: pa.DataType, kind: PrimitiveType, *, downcast_ns: bool =
         (pa.timestamp("ms"), TimestampType(), [datetime.datetime(1969, 1, 1, 0, 0, 1), None]),
         (pa.timestamp("ns"), TimestampType(), [datetime.datetime(1969, 1, 1, 0, 0, 1, 1), None]),
         (pa.date32(), DateType(), [datetime.date(1969, 12, 31), None]),
-        (pa.null(), StringType(), [None, None]),
-        (pa.null(), DecimalType(9, 2), [None, None]),
-        (pa.null(), TimestampType(), [None, None]),
     ],
     ids=str,
 )

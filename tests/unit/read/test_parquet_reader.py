@@ -93,7 +93,6 @@ def test_a_step_is_as_many_rows_as_asked_for_whatever_the_row_groups(contents: b
     reader.close()
 
 
-@pytest.mark.xfail(strict=True, reason="PyArrow ignores read_dictionary beside binary_type")
 def test_dictionaries_are_read_as_dictionaries_only_where_asked(contents: bytes) -> None:
     file = _file(contents)
     for dictionaries, is_dictionary in (([], False), ([1], True)):

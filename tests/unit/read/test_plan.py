@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -11,22 +12,25 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import AlwaysTrue, EqualTo, GreaterThan, LessThan, Or
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table import FileScanTask, StaticTable, Table
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
 import icestream as ice
 from tests.support.delete_files import commit_position_deletes
-from tests.support.scans import ids_of, rows_of
+from tests.support.scans import as_text, ids_of, rows_of
 from tests.support.tables import (
     EVOLUTIONS,
     PARTITIONINGS,
     add_avro_data_file,
     add_orc_file,
     add_parquet_file,
+    all_types_rows,
+    all_types_schema,
     commit_files,
     data_file_paths,
     write_parquet_file,
@@ -257,6 +261,30 @@ def test_a_scan_keeps_to_its_snapshot_while_the_table_moves_on(history: _History
     add_parquet_file(fresh, pa.table({"id": [3], "title": ["d"], "size": [8]}))
     assert len(rows_of(scan)) == 3
     assert len(rows_of(ice.scan(fresh))) == 4
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_tables_of_older_format_versions_are_read(catalog: Catalog, version: str) -> None:
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "p", StringType()))
+    spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "p"))
+    table = catalog.create_table(
+        "db.old", schema, partition_spec=spec, properties={"format-version": version}
+    )
+    table.append(pa.table({"id": [0, 1, 2], "p": ["a", "b", None]}))
+    with table.update_spec() as update:
+        update.remove_field("p")  # in version 1 a void field stays behind
+    table.append(pa.table({"id": [3], "p": ["b"]}))
+    assert table.format_version == int(version)
+    assert sorted(ids_of(ice.scan(table))) == [0, 1, 2, 3]
+    assert sorted(ids_of(ice.scan(table, where="p = 'b'"))) == [1, 3]
+    assert sorted(ids_of(ice.scan(table, where="p != 'b'"))) == [0]
+
+
+def test_a_table_loaded_from_its_metadata_file_alone_is_read(history: _History) -> None:
+    static = StaticTable.from_metadata(history.table.metadata_location)
+    assert _sorted(ice.scan(static, tag="released")) == _AS_WRITTEN
+    splits = pickle.loads(pickle.dumps(ice.scan(static).splits()))
+    assert sorted(ids_of(ice.read_splits(splits))) == [0, 1, 2]
 
 
 # A DataScan brings its settings along
@@ -508,6 +536,37 @@ def test_every_kind_of_selection_is_honoured(catalog: Catalog) -> None:
         "struct<size: int64>",
         "large_list<element: struct<title: large_string>>",
     ]
+
+
+def test_columns_may_be_any_iterable_and_name_one_twice(history: _History) -> None:
+    for columns in (["id", "id"], ("id",), {"id"}, (name for name in ["id"])):
+        assert ice.scan(history.table, columns=columns).schema.names == ["id"]  # type: ignore
+
+
+def test_each_field_can_be_selected_by_its_dotted_name(catalog: Catalog) -> None:
+    table = catalog.create_table("db.types", all_types_schema())
+    rows = all_types_rows(30, seed=11)
+    add_parquet_file(table, rows, row_group_rows=7)
+    for name in table.schema().column_names:
+        scan = ice.scan(table, columns=[name])
+        selected = table.schema().select(name)
+        assert scan.schema == schema_to_pyarrow(selected, include_field_ids=False), name
+        column = scan.schema.field(0)
+        expected = [{column.name: _part(row[column.name], column.type)} for row in rows.to_pylist()]
+        assert as_text(rows_of(scan)) == as_text(expected), name
+
+
+def _part(value: Any, kind: pa.DataType) -> Any:
+    """What is left of a value when only the fields of `kind` are selected."""
+    if value is None:
+        return None
+    if isinstance(kind, pa.StructType):
+        return {child.name: _part(value[child.name], child.type) for child in kind}
+    if isinstance(kind, pa.MapType):
+        return [(key, _part(item, kind.item_type)) for key, item in value]
+    if isinstance(kind, pa.LargeListType):
+        return [_part(item, kind.value_type) for item in value]
+    return value
 
 
 def test_no_column_at_all_is_refused(history: _History) -> None:

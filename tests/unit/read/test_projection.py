@@ -675,6 +675,28 @@ def test_rows_are_counted_where_the_file_holds_no_wanted_column(
     assert len(rows_of(ice.scan(table, columns=["new"], limit=17))) == 17
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        StringType(),
+        DecimalType(9, 2),
+        TimestampType(),
+        UUIDType(),
+        StructType(NestedField(3, "a", LongType())),
+        ListType(3, LongType(), element_required=False),
+        MapType(3, StringType(), 4, LongType(), value_required=False),
+    ],
+    ids=str,
+)
+def test_a_column_that_a_writer_saw_only_nulls_of_is_null(catalog: Catalog, kind: Any) -> None:
+    table = catalog.create_table(
+        "db.untyped", Schema(NestedField(1, "id", LongType()), NestedField(2, "v", kind))
+    )
+    add_foreign_file(table, pa.table({"id": [0, 1], "v": pa.nulls(2)}))
+    assert rows_of(ice.scan(table)) == [{"id": 0, "v": None}, {"id": 1, "v": None}]
+    assert len(rows_of(ice.scan(table, where="v is null", columns=["id"]))) == 2
+
+
 # What does not fit
 
 

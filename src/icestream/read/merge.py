@@ -1,0 +1,450 @@
+"""Many streams become one, in order or as they come, inside the byte budget.
+
+Worker threads decode units (files, or runs of row groups) in plan order and put finished batches
+into their unit's queue. The consumer takes from the first unfinished file only (`TaskOrder`), or
+from any file (`ArrivalOrder`); within a file always in row order. Every queued batch, every open
+decoder and every step under way is on lease from the budget, so that a slow consumer stops the
+workers, and workers run ahead exactly as far as the limit allows.
+
+The unit at the head of the line never waits for bytes while its queue is empty: the consumer would
+otherwise wait for a batch whose room is taken by batches that come later.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+import pyarrow as pa
+
+from icestream.memory import Lease, MemoryBudget
+from icestream.read.deletes import DeletedPositions
+from icestream.read.files import RetryPolicy
+from icestream.read.order import ArrivalOrder, Order, cores, most_streams
+from icestream.read.prefetch import Fetcher
+from icestream.read.sizing import PoolProbe, Sizing, StepSizing
+from icestream.read.split import Split
+from icestream.read.stream import Step, UnitStream
+from icestream.read.units import Counters, Environment, OpenFile, Unit
+from icestream.report import ScanReport
+
+_OPENERS = 2
+
+
+@dataclass(slots=True, eq=False)
+class _UnitSlot:
+    unit: Unit
+    queue: deque[tuple[pa.RecordBatch, Lease]] = field(default_factory=deque)
+    done: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _FileSlot:
+    split: Split
+    opening: bool = False
+    file: OpenFile | None = None
+    units: list[_UnitSlot] | None = None
+    started: int = 0
+    finished: int = 0
+    head: int = 0
+
+    @property
+    def drained(self) -> bool:
+        return self.units is not None and self.head == len(self.units)
+
+
+class BatchMerge:
+    """Reads splits with several threads and hands out one batch at a time.
+
+    Args:
+        splits: What to read, in plan order.
+        budget: Where every byte held is charged.
+        order: How batches are ordered.
+        batch_rows: The most rows in a batch.
+        policy: Retries.
+    """
+
+    def __init__(
+        self,
+        splits: Sequence[Split],
+        *,
+        budget: MemoryBudget,
+        order: Order,
+        batch_rows: int,
+        policy: RetryPolicy,
+    ) -> None:
+        self._files = [_FileSlot(split) for split in splits]
+        self._budget = budget
+        self._order = order
+        self._most_streams = most_streams(order, splits)
+        self._most_buffered = (
+            order.max_buffered_batches if isinstance(order, ArrivalOrder) else None
+        )
+        self._limit_bytes = max(budget.free_bytes, 1)
+        self._stopped = threading.Event()
+        counters = Counters()
+        self._environment = Environment(
+            limit_bytes=self._limit_bytes,
+            sizing=Sizing(self._limit_bytes, batch_rows),
+            policy=policy,
+            deletes=DeletedPositions(budget, policy, counters.retries.add),
+            fetcher=Fetcher(),
+            counters=counters,
+            stopped=self._stopped,
+        )
+        self._changed = threading.Condition()
+        self._first = 0
+        self._error: BaseException | None = None
+        self._threads: list[threading.Thread] = []
+        self._decoding = 0
+        self._stepping = 0
+        self._peak_streams = 0
+        self._buffered = 0
+        self._promised = 0
+        self._delivered: Lease | None = None
+        self._started_at = time.perf_counter()
+        self._ended_at: float | None = None
+        self._first_batch_at: float | None = None
+        self._rows = self._batches = self._bytes = 0
+        self._finished = False
+
+    def next(self) -> pa.RecordBatch | None:
+        """The next batch, or None at the end.
+
+        Raises:
+            IcestreamError: The first error of any worker, once; nothing is read after it.
+        """
+        if not self._threads and self._files and not self._stopped.is_set():
+            self._start_worker()
+        with self._changed:
+            while True:
+                if self._error is not None:
+                    raise self._error
+                item = self._pop()
+                if item is not None:
+                    break
+                if self._first == len(self._files) or self._stopped.is_set():
+                    break
+                # Looking for a batch may have moved the head of the line: whoever is there now need
+                # not wait any longer, neither for bytes nor for a place in the buffer.
+                self._budget.wake()
+                self._changed.notify_all()
+                self._changed.wait()
+        self._let_go()
+        if item is None:
+            self._finished = not self._stopped.is_set()
+            return None
+        batch, self._delivered = item
+        # The head of the line may have changed, and with it who need not wait.
+        self._budget.wake()
+        self._rows += batch.num_rows
+        self._batches += 1
+        self._bytes += self._delivered.held_bytes
+        if self._first_batch_at is None:
+            self._first_batch_at = time.perf_counter()
+        return batch
+
+    def finish_early(self) -> None:
+        """The consumer has all it wanted (a limit was reached): count this as a complete scan."""
+        self._finished = True
+
+    def close(self) -> None:
+        """Stop the workers, wait for them, close files, give every byte back."""
+        self._stopped.set()
+        with self._changed:
+            self._changed.notify_all()
+        self._budget.wake()
+        for thread in self._threads:
+            thread.join()
+        self._let_go()
+        for slot in self._files:
+            for unit in slot.units or ():
+                for _, lease in unit.queue:
+                    lease.release()
+                unit.queue.clear()
+            self._close_file(slot)
+        self._environment.fetcher.close()
+        self._environment.deletes.close()
+        self._budget.reserve_bytes = 0
+        if self._ended_at is None:
+            self._ended_at = time.perf_counter()
+
+    def report(self) -> ScanReport:
+        """What has happened so far."""
+        counters = self._environment.counters
+        ended = self._ended_at if self._ended_at is not None else time.perf_counter()
+        first = self._first_batch_at
+        return ScanReport(
+            rows=self._rows,
+            batches=self._batches,
+            bytes=self._bytes,
+            files=len(counters.paths),
+            files_planned=len({slot.split.path for slot in self._files}),
+            row_groups_skipped=counters.row_groups_skipped.value,
+            retries=counters.retries.value,
+            seconds=ended - self._started_at,
+            seconds_to_first_batch=None if first is None else first - self._started_at,
+            peak_bytes_held=self._budget.peak_bytes,
+            memory_limit_bytes=self._budget.limit_bytes,
+            streams=self._peak_streams,
+            finished=self._finished,
+        )
+
+    # The consumer's side. Callers hold self._changed.
+
+    def _pop(self) -> tuple[pa.RecordBatch, Lease] | None:
+        arrival = isinstance(self._order, ArrivalOrder)
+        unfinished: set[str] = set()
+        for slot in islice(self._files, self._first, None):
+            # Parts of one file may come as splits of their own: rows keep their order all the same.
+            item = self._pop_from(slot) if slot.split.path not in unfinished else None
+            if item is not None:
+                self._buffered -= 1
+                self._changed.notify_all()
+                self._advance()
+                return item
+            if slot.units is None and not slot.opening:
+                break
+            if not slot.drained:
+                if not arrival:
+                    break
+                unfinished.add(slot.split.path)
+        self._advance()
+        return None
+
+    def _pop_from(self, slot: _FileSlot) -> tuple[pa.RecordBatch, Lease] | None:
+        if slot.units is None:
+            return None
+        while slot.head < len(slot.units):
+            unit = slot.units[slot.head]
+            if unit.queue:
+                item = unit.queue.popleft()
+                if unit.done and not unit.queue:
+                    slot.head += 1
+                return item
+            if not unit.done:
+                return None
+            slot.head += 1
+        return None
+
+    def _advance(self) -> None:
+        while self._first < len(self._files) and self._files[self._first].drained:
+            self._first += 1
+
+    def _let_go(self) -> None:
+        """The batch before has left the account: its consumer has asked for the next one."""
+        if self._delivered is not None:
+            self._delivered.release()
+            self._delivered = None
+
+    # The workers' side.
+
+    def _start_worker(self) -> None:
+        name = f"icestream-read-{len(self._threads)}"
+        thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _work(self) -> None:
+        try:
+            while (task := self._take()) is not None:
+                slot, unit = task
+                if unit is None:
+                    self._open(slot)
+                else:
+                    self._run(slot, unit)
+        except BaseException as error:
+            with self._changed:
+                if self._error is None:
+                    self._error = error
+                self._stopped.set()
+                self._changed.notify_all()
+            self._budget.wake()
+
+    def _take(self) -> tuple[_FileSlot, _UnitSlot | None] | None:
+        """The next file to open or unit to decode, in plan order; None when there is none left."""
+        with self._changed:
+            while not self._stopped.is_set():
+                pending = False
+                for slot in islice(self._files, self._first, None):
+                    if slot.units is None:
+                        if not slot.opening:
+                            slot.opening = True
+                            return slot, None
+                        pending = True
+                    elif slot.started < len(slot.units):
+                        slot.started += 1
+                        return slot, slot.units[slot.started - 1]
+                if not pending:
+                    return None
+                self._changed.wait()
+            return None
+
+    def _open(self, slot: _FileSlot) -> None:
+        file = OpenFile(slot.split, self._environment)
+        slot.file = file
+        units = [_UnitSlot(unit) for unit in file.units()]
+        if not units:
+            self._close_file(slot)
+        with self._changed:
+            slot.units = units
+            self._advance()
+            self._changed.notify_all()
+        self._budget.wake()
+
+    def _close_file(self, slot: _FileSlot) -> None:
+        if slot.file is not None:
+            file, slot.file = slot.file, None
+            file.close()
+
+    def _is_next(self, slot: _FileSlot, unit: _UnitSlot) -> bool:
+        """Whether the consumer can go on with nothing but this unit's next batch."""
+        return (
+            not unit.queue
+            and self._first < len(self._files)
+            and self._files[self._first] is slot
+            and slot.units is not None
+            and slot.head < len(slot.units)
+            and slot.units[slot.head] is unit
+        )
+
+    def _run(self, slot: _FileSlot, unit: _UnitSlot) -> None:
+        sizing = self._environment.sizing
+        estimate = unit.unit.estimate
+        # The first stream is charged once it is measured: until then nothing else is held.
+        ahead = unit.unit.prefetch_bytes
+        wanted = ahead + (sizing.fixed_bytes(estimate) if sizing.measured else 0)
+        fixed = self._acquire(wanted, slot, unit)
+        if fixed is None:
+            return
+        with self._changed:
+            self._decoding += 1
+            self._peak_streams = max(self._peak_streams, self._decoding)
+        stream = UnitStream(unit.unit)
+        try:
+            if not sizing.measured:
+                self._probe(slot, unit, stream, fixed)
+            self._decode(slot, unit, stream, fixed)
+        finally:
+            stream.close()
+            fixed.release()
+            with self._changed:
+                self._decoding -= 1
+                slot.finished += 1
+                last = slot.units is not None and slot.finished == len(slot.units)
+            if last:
+                self._close_file(slot)
+
+    def _probe(self, slot: _FileSlot, unit: _UnitSlot, stream: UnitStream, fixed: Lease) -> None:
+        """The first step of the first stream, alone: what it costs decides everything else."""
+        sizing = self._environment.sizing
+        estimate = unit.unit.estimate
+        rows = StepSizing(sizing, estimate).next_rows(self._limit_bytes)
+        probe = PoolProbe()
+        step = stream.step(rows, use_threads=True)
+        if step is None:
+            return
+        ahead = unit.unit.prefetch_bytes
+        sizing.learn(estimate, probe.finish(step.decoded_bytes), ahead)
+        fixed.resize(sizing.fixed_bytes(estimate) + ahead)
+        self._put(unit, step, fixed, fixed.held_bytes, self._budget.force(0))
+        workers = sizing.streams(estimate, self._most_streams, ahead)
+        self._budget.reserve_bytes = sizing.reserve_bytes(estimate, workers, ahead)
+        if ahead:  # on an object store: these open the next files while the others decode
+            workers = min(workers + _OPENERS, self._most_streams)
+        for _ in range(workers - 1):
+            self._start_worker()
+
+    def _decode(self, slot: _FileSlot, unit: _UnitSlot, stream: UnitStream, fixed: Lease) -> None:
+        sizing = StepSizing(self._environment.sizing, unit.unit.estimate)
+        fixed_bytes = fixed.held_bytes
+        while not self._stopped.is_set():
+            rows = sizing.next_rows(max(self._budget.free_bytes, self._budget.reserve_bytes))
+            if not self._wait_for_a_place(slot, unit):
+                return
+            lease = self._acquire(sizing.step_bytes(rows), slot, unit)
+            if lease is None:
+                return
+            try:
+                step = self._step(stream, rows)
+                if step is None:
+                    lease.release()
+                    break
+                sizing.learn(step.rows, step.decoded_bytes)
+                self._put(unit, step, fixed, fixed_bytes, lease)
+                del step
+            except BaseException:
+                lease.release()
+                raise
+            finally:
+                self._give_place_back()
+        rest = stream.flush()
+        with self._changed:
+            for batch in rest:
+                self._enqueue(unit, batch, self._lease_for(batch))
+            unit.done = True
+            self._changed.notify_all()
+
+    def _step(self, stream: UnitStream, rows: int) -> Step | None:
+        """One step; its columns are decoded in parallel while other cores have nothing to do."""
+        with self._changed:
+            self._stepping += 1
+            use_threads = self._stepping < cores()
+        try:
+            return stream.step(rows, use_threads)
+        finally:
+            with self._changed:
+                self._stepping -= 1
+
+    def _put(
+        self, unit: _UnitSlot, step: Step, fixed: Lease, fixed_bytes: int, lease: Lease
+    ) -> None:
+        """Queue what a step delivered; its lease goes over to the first batch, at its real size."""
+        fixed.resize(fixed_bytes + step.waiting_bytes)
+        if not step.batches:
+            lease.release()
+            return
+        lease.resize(step.batches[0].get_total_buffer_size())
+        with self._changed:
+            self._enqueue(unit, step.batches[0], lease)
+            for batch in step.batches[1:]:
+                self._enqueue(unit, batch, self._lease_for(batch))
+            self._changed.notify_all()
+
+    def _enqueue(self, unit: _UnitSlot, batch: pa.RecordBatch, lease: Lease) -> None:
+        unit.queue.append((batch, lease))
+        self._buffered += 1
+
+    def _lease_for(self, batch: pa.RecordBatch) -> Lease:
+        return self._budget.force(batch.get_total_buffer_size())
+
+    def _acquire(self, wanted: int, slot: _FileSlot, unit: _UnitSlot) -> Lease | None:
+        return self._budget.acquire(
+            wanted,
+            privileged=lambda: self._is_next(slot, unit),
+            cancelled=self._stopped.is_set,
+        )
+
+    def _wait_for_a_place(self, slot: _FileSlot, unit: _UnitSlot) -> bool:
+        """Wait while as many batches are buffered as the caller allows; False when stopped."""
+        if self._most_buffered is None:
+            return not self._stopped.is_set()
+        with self._changed:
+            while (
+                self._buffered + self._promised >= self._most_buffered
+                and not self._is_next(slot, unit)
+                and not self._stopped.is_set()
+            ):
+                self._changed.wait()
+            self._promised += 1
+        return not self._stopped.is_set()
+
+    def _give_place_back(self) -> None:
+        if self._most_buffered is not None:
+            with self._changed:
+                self._promised -= 1
+                self._changed.notify_all()

@@ -1,0 +1,283 @@
+"""What the caller asked for, settled against the table's metadata before anything is read."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression
+from pyiceberg.expressions.parser import parse
+from pyiceberg.expressions.visitors import (
+    bind,
+    extract_field_ids,
+)
+from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.schema import Schema, prune_columns
+from pyiceberg.table import DataScan, Table
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.types import IcebergType, ListType, MapType, StructType
+from pyiceberg.utils.config import Config
+
+from icestream.errors import (
+    InvalidArgumentError,
+    UnknownColumnError,
+)
+from icestream.read.rows import fit_literals
+from icestream.read.split import ReadContext
+
+_CATALOG_SECRETS = frozenset({"password", "credential", "client-secret", "user"})
+
+Source = Table | DataScan
+
+
+@dataclass(frozen=True, slots=True)
+class ScanRequest:
+    """What the caller asked for, resolved against the table's metadata; nothing is read yet."""
+
+    data_scan: DataScan
+    context: ReadContext
+    limit: int | None
+
+
+def request(
+    source: Source,
+    *,
+    where: str | BooleanExpression | None = None,
+    columns: Sequence[str] | None = None,
+    snapshot_id: int | None = None,
+    branch: str | None = None,
+    tag: str | None = None,
+    as_of: datetime | int | None = None,
+    limit: int | None = None,
+    case_sensitive: bool = True,
+) -> ScanRequest:
+    """Check every argument against the metadata and settle snapshot, schema and filter.
+
+    Raises:
+        InvalidArgumentError: If something does not exist or does not fit.
+    """
+    data_scan = _data_scan(source, case_sensitive)
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+        raise InvalidArgumentError(f"limit is {limit!r}: give a whole number of rows, 0 or more")
+    data_scan = _with_snapshot(data_scan, snapshot_id, branch, tag, as_of)
+    schema = _schema_of(data_scan, branch)
+    # PyIceberg binds the filter to the table's current schema, also when an older snapshot is read
+    # whose columns had other names: let it see the schema that is read.
+    metadata = data_scan.table_metadata.model_copy(update={"current_schema_id": schema.schema_id})
+    row_filter = _row_filter(data_scan, where, schema)
+    selected = _select(schema, columns, data_scan)
+    limits = [n for n in (limit, data_scan.limit) if n is not None]
+    data_scan = data_scan.update(table_metadata=metadata, row_filter=row_filter)
+    snapshot = data_scan.snapshot()
+    downcast = Config().get_bool("downcast-ns-timestamp-to-us-on-write")
+    context = ReadContext(
+        table=".".join(data_scan.table_identifier or ()) or metadata.location,
+        snapshot_id=snapshot.snapshot_id if snapshot else None,
+        io=_without_catalog_secrets(data_scan.io),
+        schema=selected,
+        read_schema=_read_schema(schema, selected, row_filter, data_scan.case_sensitive),
+        row_filter=row_filter,
+        case_sensitive=data_scan.case_sensitive,
+        name_mapping=metadata.name_mapping(),
+        downcast_ns=downcast if downcast is not None else metadata.format_version <= 2,
+    )
+    return ScanRequest(data_scan, context, min(limits) if limits else None)
+
+
+def _without_catalog_secrets(io: FileIO) -> FileIO:
+    """File access as it was, without what only the catalog needs: splits travel to other machines.
+
+    A catalog passes all its properties on to its `FileIO`, the address of its database among them.
+    What a REST catalog's file access may need (its http address and token, for signing) is kept.
+    """
+    if type(io) is not PyArrowFileIO:
+        return io
+    kept = {
+        key: value
+        for key, value in io.properties.items()
+        if key not in _CATALOG_SECRETS and not (key == "uri" and not str(value).startswith("http"))
+    }
+    return io if len(kept) == len(io.properties) else PyArrowFileIO(kept)
+
+
+def _data_scan(source: Source, case_sensitive: bool) -> DataScan:
+    if isinstance(source, DataScan):
+        return source if case_sensitive else source.with_case_sensitive(False)
+    if isinstance(source, Table):
+        return source.scan(case_sensitive=case_sensitive)
+    raise InvalidArgumentError(
+        f"scan() takes a PyIceberg Table or DataScan, not {type(source).__name__}: "
+        "load one with catalog.load_table('db.table')"
+    )
+
+
+def _with_snapshot(
+    scan: DataScan,
+    snapshot_id: int | None,
+    branch: str | None,
+    tag: str | None,
+    as_of: datetime | int | None,
+) -> DataScan:
+    given = {"snapshot_id": snapshot_id, "branch": branch, "tag": tag, "as_of": as_of}
+    named = [name for name, value in given.items() if value is not None]
+    if not named:
+        if scan.snapshot_id is not None:
+            _check_snapshot(scan, scan.snapshot_id)
+        return scan
+    if len(named) > 1:
+        raise InvalidArgumentError(f"give one of {', '.join(named)}, not {len(named)} of them")
+    if scan.snapshot_id is not None:
+        raise InvalidArgumentError(
+            f"the DataScan already reads snapshot {scan.snapshot_id}: leave {named[0]} out"
+        )
+    if snapshot_id is not None:
+        _check_snapshot(scan, snapshot_id)
+        return scan.update(snapshot_id=snapshot_id)
+    if as_of is not None:
+        then = _snapshot_as_of(scan, as_of)
+        _check_snapshot(scan, then)
+        return scan.update(snapshot_id=then)
+    kind = SnapshotRefType.BRANCH if branch is not None else SnapshotRefType.TAG
+    name = branch if branch is not None else tag
+    refs = {n: r for n, r in scan.table_metadata.refs.items() if r.snapshot_ref_type == kind}
+    if name not in refs:
+        known = ", ".join(sorted(refs)) or "none"
+        raise InvalidArgumentError(f"the table has no {kind.value} {name!r}: it has {known}")
+    return scan.update(snapshot_id=refs[name].snapshot_id)
+
+
+def _check_snapshot(scan: DataScan, snapshot_id: int) -> None:
+    if scan.table_metadata.snapshot_by_id(snapshot_id) is None:
+        raise InvalidArgumentError(
+            f"the table has no snapshot {snapshot_id}: it may have expired; table.history() lists "
+            "those it has"
+        )
+
+
+def _snapshot_as_of(scan: DataScan, as_of: datetime | int) -> int:
+    if isinstance(as_of, datetime):
+        moment = as_of if as_of.tzinfo else as_of.replace(tzinfo=UTC)
+        millis = int(moment.timestamp() * 1000)
+    elif isinstance(as_of, int) and not isinstance(as_of, bool):
+        millis = as_of
+    else:
+        raise InvalidArgumentError(
+            f"as_of is {as_of!r}: give a datetime, or milliseconds since 1970 as a whole number"
+        )
+    past = [e for e in scan.table_metadata.snapshot_log if e.timestamp_ms <= millis]
+    if not past:
+        raise InvalidArgumentError(f"the table has no snapshot as old as {as_of}")
+    return past[-1].snapshot_id  # of commits in one millisecond, the last
+
+
+def _schema_of(scan: DataScan, branch: str | None) -> Schema:
+    """A branch is read with the table's current schema; a tag or a snapshot with its own."""
+    metadata = scan.table_metadata
+    if scan.snapshot_id is None or branch is not None:
+        return metadata.schema()
+    snapshot = metadata.snapshot_by_id(scan.snapshot_id)
+    wanted = snapshot.schema_id if snapshot else None
+    return next((s for s in metadata.schemas if s.schema_id == wanted), metadata.schema())
+
+
+def _row_filter(
+    scan: DataScan, where: str | BooleanExpression | None, schema: Schema
+) -> BooleanExpression:
+    row_filter: BooleanExpression = scan.row_filter
+    if where is not None:
+        if isinstance(where, str):
+            try:
+                where = parse(where)
+            except Exception as error:
+                raise InvalidArgumentError(
+                    f"the filter {where!r} can't be parsed: {error}"
+                ) from error
+        if not isinstance(where, BooleanExpression):
+            raise InvalidArgumentError(
+                f"where is a {type(where).__name__}: give a string or a PyIceberg expression"
+            )
+        row_filter = And(row_filter, where)
+    try:
+        row_filter = fit_literals(row_filter, schema, scan.case_sensitive)
+        bound: BooleanExpression = bind(schema, row_filter, scan.case_sensitive)
+    except (ValueError, TypeError, ArithmeticError) as error:
+        if "Could not find field" in str(error):
+            name = str(error).split("name ", 1)[-1].rsplit(", case_sensitive", 1)[0]
+            raise UnknownColumnError(f"the filter: {_no_column(name, schema)}") from error
+        raise InvalidArgumentError(f"the filter {row_filter} does not fit: {error}") from error
+    if isinstance(bound, (AlwaysTrue, AlwaysFalse)):
+        return bound
+    return row_filter
+
+
+def _select(schema: Schema, columns: Sequence[str] | None, scan: DataScan) -> Schema:
+    if columns is None:
+        columns = scan.selected_fields
+    elif isinstance(columns, str) or not isinstance(columns, Iterable):
+        raise InvalidArgumentError(f"columns is {columns!r}: give a list of names")
+    elif "*" not in scan.selected_fields:
+        raise InvalidArgumentError(
+            f"the DataScan already selects {', '.join(scan.selected_fields)}: leave columns out"
+        )
+    columns = list(columns)
+    if not columns:
+        raise InvalidArgumentError("columns is empty: name at least one, or leave it out for all")
+    wrong = [name for name in columns if not isinstance(name, str)]
+    if wrong:
+        raise InvalidArgumentError(f"columns holds {wrong[0]!r}: give names")
+    if "*" in columns:
+        return schema
+    try:
+        return schema.select(*columns, case_sensitive=scan.case_sensitive)
+    except ValueError as error:
+        for name in columns:
+            try:
+                schema.find_field(name, scan.case_sensitive)
+            except ValueError:
+                raise UnknownColumnError(_no_column(name, schema)) from error
+        raise InvalidArgumentError(f"columns {list(columns)} can't be selected: {error}") from error
+
+
+def _no_column(name: str, schema: Schema) -> str:
+    near = difflib.get_close_matches(name.strip("'\""), schema.column_names, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(schema.column_names[:20])}"
+    return f"there is no column {name!r}: {hint}"
+
+
+def _read_schema(
+    schema: Schema, selected: Schema, row_filter: BooleanExpression, case_sensitive: bool
+) -> Schema:
+    bound = bind(schema, row_filter, case_sensitive)
+    wanted = set(_leaf_ids(selected)) | {_readable(schema, i) for i in extract_field_ids(bound)}
+    if wanted <= set(_leaf_ids(selected)):
+        return selected
+    return prune_columns(schema, wanted, select_full_types=False)
+
+
+def _readable(schema: Schema, field_id: int) -> int:
+    """What to read for a filter on the field: of a list or map, asked for nulls, one leaf."""
+    kind = schema.find_type(field_id)
+    return field_id if isinstance(kind, StructType) else _first_leaf(field_id, kind)
+
+
+def _first_leaf(field_id: int, kind: IcebergType) -> int:
+    if isinstance(kind, ListType):
+        return _first_leaf(kind.element_id, kind.element_type)
+    if isinstance(kind, MapType):
+        return _first_leaf(kind.key_id, kind.key_type)
+    if isinstance(kind, StructType) and kind.fields:
+        return _first_leaf(kind.fields[0].field_id, kind.fields[0].field_type)
+    return field_id
+
+
+def _leaf_ids(schema: Schema) -> list[int]:
+    nested = (StructType, ListType, MapType)
+    empty = StructType()
+    return [
+        i
+        for i in schema.field_ids
+        if not isinstance(schema.find_type(i), nested) or schema.find_type(i) == empty
+    ]

@@ -1,0 +1,299 @@
+"""A data file that is open, and the units that it is decoded in.
+
+A unit is a run of consecutive row groups, or a whole ORC file: what one stream decodes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from icestream.errors import ProjectionError
+from icestream.memory import trim_heap
+from icestream.read import parquet
+from icestream.read.deletes import DeletedPositions, Positions
+from icestream.read.files import RetryPolicy, SharedFile, is_remote, open_file, retrying
+from icestream.read.orc import OrcReader
+from icestream.read.prefetch import Fetcher, FetchPlan, PrefetchedFile, plan_fetches
+from icestream.read.projection import (
+    FieldIds,
+    Projection,
+    Unprojectable,
+    compile_projection,
+    leaf_columns,
+    select_columns,
+)
+from icestream.read.prune import row_group_test
+from icestream.read.rows import Mask, compile_filter
+from icestream.read.sizing import Counter, Estimate, Sizing
+from icestream.read.split import ReadContext, Split
+
+_UNIT_BYTES = 16 << 20
+_DICTIONARY_ROWS = 8_192  # below that the dictionary would outweigh the batch
+
+
+class Reader(Protocol):
+    """What decodes: `ParquetReader`, `OrcReader`, `CountReader`."""
+
+    def step(self, rows: int, use_threads: bool) -> pa.RecordBatch | None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(slots=True)
+class Counters:
+    """What the streams of a scan count together."""
+
+    paths: set[str] = field(default_factory=set)
+    retries: Counter = field(default_factory=Counter)
+    row_groups_skipped: Counter = field(default_factory=Counter)
+
+
+@dataclass(slots=True)
+class Environment:
+    """What the streams of a scan share."""
+
+    limit_bytes: int
+    sizing: Sizing
+    policy: RetryPolicy
+    deletes: DeletedPositions
+    fetcher: Fetcher
+    counters: Counters
+    stopped: threading.Event
+    filters: dict[int, tuple[Mask | None, Projection | None]] = field(default_factory=dict)
+
+    def row_filter(self, context: ReadContext) -> tuple[Mask | None, Projection | None]:
+        """The compiled filter, and the projection that drops what only it needed."""
+        key = id(context)
+        if key not in self.filters:
+            select = select_columns(context.read_schema, context.schema)
+            mask = compile_filter(context.row_filter, context.read_schema, context.case_sensitive)
+            self.filters[key] = (mask, select)
+        return self.filters[key]
+
+
+@dataclass(slots=True)
+class Unit:
+    """What one stream decodes: consecutive row groups, or a whole ORC file."""
+
+    file: OpenFile
+    row_groups: tuple[int, ...]
+    first_row: int
+    estimate: Estimate
+    make_reader: Callable[[pa.NativeFile, int], Reader]
+    prefetch_bytes: int = 0
+
+
+class OpenFile:
+    """A data file whose metadata has been read, and the units it is decoded in."""
+
+    def __init__(self, split: Split, environment: Environment) -> None:
+        self.split = split
+        self.environment = environment
+        self.shared = SharedFile(
+            split.context.io, split.path, lambda: open_file(split.context.io, split.path)
+        )
+        self.ids: FieldIds | None = None
+        self._projection: tuple[pa.Schema, Projection] | None = None
+        self._deleted: Positions | None = None
+        self._lock = threading.Lock()
+
+    def units(self) -> list[Unit]:
+        """Read the metadata and cut the file into units, leaving out what can't match.
+
+        The file stays open until `close`.
+        """
+        self.environment.counters.paths.add(self.split.path)
+        handle = self.retrying(self.shared.acquire)
+        try:
+            if self.split.format == "orc":
+                return self._orc_units(handle)
+            return self._parquet_units(handle)
+        except Unprojectable as error:
+            raise self.unprojectable(error) from error
+
+    def close(self) -> None:
+        """All units are done with: close the file once the last of them lets go."""
+        self.shared.release()
+
+    def retrying(self, action: Callable[[], pa.NativeFile]) -> pa.NativeFile:
+        """Run an action on the file, with retries and typed errors."""
+        environment = self.environment
+        return retrying(
+            action,
+            path=self.split.path,
+            policy=environment.policy,
+            split=self.split.id,
+            stopped=environment.stopped,
+            on_retry=environment.counters.retries.add,
+        )
+
+    def unprojectable(self, error: Unprojectable) -> ProjectionError:
+        """The public form of a projection failure."""
+        return ProjectionError(
+            f"{self.split.path} does not fit the table {self.split.context.table}: {error}",
+            path=self.split.path,
+            split=self.split.id,
+        )
+
+    def projection(self, schema: pa.Schema) -> Projection:
+        """How batches of this schema become the table's; compiled once per file."""
+        with self._lock:
+            if self._projection is None or not self._projection[0].equals(schema):
+                assert self.ids is not None
+                context = self.split.context
+                try:
+                    compiled = compile_projection(
+                        schema,
+                        context.read_schema,
+                        self.ids,
+                        constants=dict(self.split.constants),
+                        downcast_ns=context.downcast_ns,
+                    )
+                except Unprojectable as error:
+                    raise self.unprojectable(error) from error
+                self._projection = (schema, compiled)
+            return self._projection[1]
+
+    def deleted(self) -> Positions | None:
+        """Deleted positions, read when the first unit needs them; None without delete files."""
+        if not self.split.deletes:
+            return None
+        with self._lock:
+            if self._deleted is None:
+                self._deleted = self.environment.deletes.of(self.split)
+            return self._deleted
+
+    def _parquet_units(self, handle: pa.NativeFile) -> list[Unit]:
+        split, environment = self.split, self.environment
+        footer = self.retrying(lambda: pq.ParquetFile(handle, pre_buffer=False))
+        metadata: pq.FileMetaData = footer.metadata
+        file_schema: pa.Schema = footer.schema_arrow
+        self.ids = FieldIds(file_schema, split.context.name_mapping)
+        leaves = leaf_columns(file_schema, split.context.read_schema, self.ids)
+        groups = range(metadata.num_row_groups)
+        wanted = split.row_groups if split.row_groups is not None else tuple(groups)
+        if wanted and max(wanted) >= metadata.num_row_groups:
+            raise Unprojectable(
+                f"it has {metadata.num_row_groups} row groups, not {max(wanted) + 1}"
+            )
+        matches = (
+            row_group_test(split.context, file_schema, self.ids)
+            if split.filtered
+            else (lambda group: True)
+        )
+        starts = _row_starts(metadata)
+        kept = [
+            g for g in wanted if metadata.row_group(g).num_rows and matches(metadata.row_group(g))
+        ]
+        environment.counters.row_groups_skipped.add(len(wanted) - len(kept))
+        buffer = parquet.buffer_bytes(environment.limit_bytes, len(leaves))
+        dictionaries: list[int] = []
+        if kept and environment.sizing.batch_rows >= _DICTIONARY_ROWS:
+            dictionaries = parquet.dictionary_columns(metadata, file_schema, leaves, kept[0])
+        units = []
+        for run in _runs(kept, metadata):
+            rows = sum(metadata.row_group(g).num_rows for g in run)
+            if not leaves:
+                estimate = Estimate(0.125, 0, rows)
+                units.append(Unit(self, run, starts[run[0]], estimate, _count_reader(rows)))
+                continue
+            estimate = parquet.estimate(metadata, run, leaves, buffer)
+            make = _parquet_reader(metadata, run, leaves, buffer, dictionaries)
+            unit = Unit(self, run, starts[run[0]], estimate, make)
+            if is_remote(split.path):
+                fetches = plan_fetches(metadata, run, leaves, environment.limit_bytes // 8)
+                unit.make_reader = _prefetching(make, fetches, environment.fetcher)
+                unit.prefetch_bytes = fetches.window_bytes
+            units.append(unit)
+        return units
+
+    def _orc_units(self, handle: pa.NativeFile) -> list[Unit]:
+        split = self.split
+        fragment = ds.OrcFileFormat().make_fragment(handle)
+        file_schema: pa.Schema = self.retrying(lambda: fragment.physical_schema)
+        # Asking for the schema parses the whole footer and drops it again. With a million stripes
+        # that is hundreds of MB, which the scanner needs once more: don't let them add up.
+        trim_heap()
+        self.ids = FieldIds(file_schema, split.context.name_mapping)
+        scope = self.ids.root()
+        top = {f.field_id for f in split.context.read_schema.fields}
+        columns = [f.name for f in file_schema if scope.field_id(f, f.name) in top]
+        if not split.rows:
+            return []
+        if not columns:
+            return [Unit(self, (), 0, Estimate(0.125, 0, split.rows), _count_reader(split.rows))]
+        plain = 3 * split.bytes * len(columns) / max(len(file_schema), 1) / split.rows
+        estimate = Estimate(plain + 8 * len(columns), 1 << 20, split.rows)
+        return [Unit(self, (), 0, estimate, lambda h, rows: OrcReader(h, columns, rows))]
+
+
+def _parquet_reader(
+    metadata: pq.FileMetaData,
+    run: tuple[int, ...],
+    leaves: list[int],
+    buffer: int,
+    dictionaries: list[int],
+) -> Callable[[pa.NativeFile, int], Reader]:
+    return lambda handle, _: parquet.ParquetReader(
+        handle, metadata, run, leaves, buffer, dictionaries
+    )
+
+
+def _prefetching(
+    make: Callable[[pa.NativeFile, int], Reader], plan: FetchPlan, fetcher: Fetcher
+) -> Callable[[pa.NativeFile, int], Reader]:
+    def open_prefetched(handle: pa.NativeFile, rows: int) -> Reader:
+        file = PrefetchedFile(handle, plan, fetcher)
+        return _ClosesFile(make(pa.PythonFile(file, mode="r"), rows), file)
+
+    return open_prefetched
+
+
+class _ClosesFile:
+    """A reader that takes its prefetched blocks along when it is closed."""
+
+    def __init__(self, reader: Reader, file: PrefetchedFile) -> None:
+        self._reader = reader
+        self._file = file
+
+    def step(self, rows: int, use_threads: bool) -> pa.RecordBatch | None:
+        return self._reader.step(rows, use_threads)
+
+    def close(self) -> None:
+        self._reader.close()
+        self._file.close()
+
+
+def _count_reader(rows: int) -> Callable[[pa.NativeFile, int], Reader]:
+    return lambda handle, _: parquet.CountReader(rows)
+
+
+def _row_starts(metadata: pq.FileMetaData) -> list[int]:
+    starts, total = [], 0
+    for group in range(metadata.num_row_groups):
+        starts.append(total)
+        total += metadata.row_group(group).num_rows
+    return starts
+
+
+def _runs(groups: list[int], metadata: pq.FileMetaData) -> list[tuple[int, ...]]:
+    """Consecutive row groups together, up to about 16 MB: positions stay contiguous in a unit."""
+    runs: list[list[int]] = []
+    size = 0
+    for group in groups:
+        part = metadata.row_group(group)
+        part_bytes = part.total_byte_size
+        if runs and group == runs[-1][-1] + 1 and size + part_bytes <= _UNIT_BYTES:
+            runs[-1].append(group)
+            size += part_bytes
+        else:
+            runs.append([group])
+            size = part_bytes
+    return [tuple(run) for run in runs]
