@@ -2,8 +2,8 @@
 
 `ParquetFile.iter_batches` without pre-buffering and with a buffered stream per column holds one
 page per column, however large the row group is. Its reader takes a new batch size and threading
-between batches (tests/unit/read/test_parquet_reader.py fails if it stops doing so): that is how a step can
-be as many rows as the budget allows right now.
+between batches (tests/unit/read/test_parquet_reader.py fails if it stops doing so): that is how a
+step can be as many rows as the budget allows right now.
 """
 
 from __future__ import annotations
