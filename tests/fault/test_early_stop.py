@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
 
 import icestream as ice
 from tests.fault.conftest import FILE_ROWS, FILES
@@ -110,14 +111,22 @@ _WAYS: dict[str, Callable[[ice.Scan], None]] = {
 
 @pytest.mark.parametrize("order", _ORDERS.values(), ids=_ORDERS.keys())
 @pytest.mark.parametrize("way", _WAYS.values(), ids=_WAYS.keys())
-@pytest.mark.parametrize("file_format", ["parquet", "orc"])
-def test_an_early_stop_ends_threads_closes_files_and_opens_no_more(
-    request, file_format, way, order
-):
-    table = request.getfixturevalue(file_format)
+def test_an_early_stop_ends_threads_closes_files_and_opens_no_more(parquet, way, order):
+    _assert_stops(parquet, way, order)
+
+
+@pytest.mark.parametrize("order", _ORDERS.values(), ids=_ORDERS.keys())
+@pytest.mark.parametrize("way", [_by_break, _by_closing_the_scan, _by_forgetting_the_iterator])
+def test_an_early_stop_of_orc_files_does_so_too(orc, way, order):
+    _assert_stops(orc, way, order)
+
+
+def _assert_stops(
+    table: Table, way: Callable[[ice.Scan], None], order: ice.TaskOrder | ice.ArrivalOrder
+) -> None:
     io = watch(table)
     budget = ice.MemoryBudget("32MB")
-    scan = ice.scan(table, order=order, batch_size=250, memory=budget, limit=None)
+    scan = ice.scan(table, order=order, batch_size=250, memory=budget)
     scan.splits()  # Planning is over: what is opened from here on is data.
     with assert_no_leaks():
         way(scan)

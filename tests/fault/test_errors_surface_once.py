@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -182,10 +183,17 @@ def test_an_error_while_pages_are_read_surfaces_once(request, file_format, order
 def test_an_error_that_comes_while_the_consumer_is_busy_is_raised_by_its_next_call(parquet, order):
     io = watch(parquet)
     bad = ice.scan(parquet).splits()[1].path
-    io.on_open = FailTimes(lambda: PermissionError(13, "not yours"), paths={bad})
-    scan = ice.scan(parquet, order=order)
-    batches = iter(scan)
+    busy = threading.Event()
+
+    def fail_once_the_consumer_is_busy(path: str) -> None:
+        if path == bad:
+            busy.wait(30)
+            raise PermissionError(13, "not yours")
+
+    io.on_open = fail_once_the_consumer_is_busy
+    batches = iter(ice.scan(parquet, order=order))
     next(batches)
+    busy.set()
     settled(lambda: len(io.opened))
     _, error = _consume(batches)
     assert isinstance(error, ice.ReadError)

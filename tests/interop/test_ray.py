@@ -1,4 +1,4 @@
-"""Ray tasks read a scan in shares, each inside its memory (S1.8). Needs `pip install ray`."""
+"""Ray tasks read a scan in shares, each inside its memory (S1.8)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import ray
 from pyiceberg.table import Table
 
 import icestream as ice
 from tests.support.process import REPOSITORY
 from tests.support.tables import commit_files, make_catalog, write_parquet_file
-
-ray = pytest.importorskip("ray")
 
 _LIMIT_BYTES = 32_000_000
 _SHARE_ROWS = 5_000_000

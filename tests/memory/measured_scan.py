@@ -45,11 +45,6 @@ def stream(place: tuple[str, str, str], options: dict[str, Any]) -> dict[str, An
     }
 
 
-def materialise(place: tuple[str, str, str]) -> int:
-    """Read a whole table with PyIceberg; return its Arrow bytes."""
-    return int(load(*place).scan().to_arrow().nbytes)
-
-
 def stream_with_pyiceberg(place: tuple[str, str, str]) -> int:
     """Read a table batch by batch as PyIceberg does; return the rows."""
     rows = 0

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 import icestream as ice
-from tests.memory import measured_scan
 from tests.memory.conftest import measured
-from tests.support.process import run_in_fresh_process
 
 _MB = 1_000_000
 # What a scan may take beside the bytes it accounts for: metadata, threads, freed pages.
@@ -18,7 +16,7 @@ _BESIDE_BYTES = 64 * _MB
 @pytest.mark.parametrize("shape", ["events_parquet", "events_orc"])
 def test_streaming_takes_less_than_a_tenth_of_the_table(shapes, shape, rows):  # S1.5
     place = shapes.place(shape, rows)
-    whole_bytes = run_in_fresh_process(measured_scan.materialise, place).result
+    whole_bytes = shapes.table(place).scan().to_arrow().nbytes
     report = measured(place, batch_size=1_000, order=ice.ArrivalOrder(1))
     assert report.result["rows"] == rows
     assert report.result["largest_batch_rows"] <= 1_000

@@ -145,6 +145,25 @@ def test_nested_fields_can_change_places(catalog: Catalog, file_format: str) -> 
 
 
 @formats
+def test_nested_fields_that_swapped_names_and_places_are_told_apart_by_id(
+    catalog: Catalog, file_format: str
+) -> None:
+    pair = StructType(NestedField(3, "a", LongType()), NestedField(4, "b", LongType()))
+    table = catalog.create_table(
+        "db.swapped", Schema(NestedField(1, "id", LongType()), NestedField(2, "pair", pair))
+    )
+    add = _ADD[file_format]
+    add(table, _arrow(table, [{"id": 0, "pair": {"a": 1, "b": 2}}]))
+    for old, new in [("a", "hold"), ("b", "a"), ("hold", "b")]:
+        with table.update_schema() as update:
+            update.rename_column(("pair", old), new)
+    with table.update_schema() as update:
+        update.move_first(("pair", "a"))
+    # The file's struct has the table's names, types and order, and yet other fields.
+    assert rows_of(ice.scan(table)) == [{"id": 0, "pair": {"a": 2, "b": 1}}]
+
+
+@formats
 def test_a_list_of_which_only_new_fields_are_read_keeps_its_lengths_and_nulls(
     catalog: Catalog, file_format: str
 ) -> None:
@@ -631,6 +650,19 @@ def test_a_default_of_every_type_is_read(catalog: Catalog, kind: PrimitiveType, 
     for fresh in (table, loaded):
         assert rows_of(ice.scan(fresh)) == [{"id": i, "p": value} for i in range(2)]
         assert len(rows_of(ice.scan(fresh, where="p is not null"))) == 2
+
+
+@each_type
+def test_a_default_of_every_type_is_read_inside_a_struct(
+    catalog: Catalog, kind: PrimitiveType, value: Any
+) -> None:
+    struct = StructType(NestedField(3, "a", LongType()))
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "t", struct))
+    table = create_v3_table(catalog, "db.nested_default", schema)
+    add_parquet_file(table, pa.table({"id": [0, 1], "t": [{"a": 5}, None]}))
+    with v3_schema_updates(table), table.update_schema() as update:
+        update.add_column(("t", "p"), kind, default_value=value)
+    assert [row["t"] for row in rows_of(ice.scan(table))] == [{"a": 5, "p": value}, None]
 
 
 def test_a_null_partition_value_wins_over_a_default(catalog: Catalog) -> None:

@@ -50,6 +50,7 @@ from pyiceberg.types import (
     IntegerType,
     ListType,
     LongType,
+    MapType,
     NestedField,
     PrimitiveType,
     StringType,
@@ -181,14 +182,17 @@ def test_row_groups_are_skipped_by_null_counts(catalog: Catalog) -> None:
 
 
 def test_row_groups_are_skipped_by_a_field_of_a_struct(catalog: Catalog) -> None:
+    pair = StructType(NestedField(9, "a", LongType()), NestedField(10, "b", LongType()))
     struct = StructType(
-        NestedField(3, "before", ListType(4, LongType(), element_required=False)),
+        NestedField(3, "before", MapType(6, StringType(), 7, LongType(), value_required=False)),
+        NestedField(4, "also", ListType(8, pair, element_required=False)),
         NestedField(5, "v", LongType()),
     )
     table = catalog.create_table(
         "db.struct", Schema(NestedField(1, "t", struct), NestedField(2, "id", LongType()))
     )
-    rows = [{"t": {"before": [9, 9], "v": n}, "id": n} for n in range(10)]
+    before = {"before": [("k", 9)], "also": [{"a": 9, "b": 9}]}
+    rows: list[dict[str, Any]] = [{"t": {**before, "v": n}, "id": n} for n in range(10)]
     rows[4]["t"] = None
     arrow = pa.Table.from_pylist(rows, schema=schema_to_pyarrow(table.schema()))
     add_parquet_file(table, arrow, row_group_rows=1)
@@ -444,7 +448,7 @@ def _wanted_groups(rows: list[Any], where: BooleanExpression, size: int) -> set[
     return {n // size for n, value in enumerate(rows) if matches(where, {"v": value})}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(_cases(), st.integers(1, 4))
 def test_no_row_group_with_a_wanted_row_is_skipped(
     case: tuple[PrimitiveType, list[Any], BooleanExpression], size: int
@@ -520,7 +524,7 @@ def _loose(draw: st.DrawFn, rows: list[Any]) -> _Group:
     return _Group(len(rows), _Column(statistics, len(rows)))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_no_statistics_that_hold_for_the_values_rule_a_wanted_row_out(data: st.DataObject) -> None:
     kind, rows, where = data.draw(_cases())
