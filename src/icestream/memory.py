@@ -15,6 +15,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable
+from decimal import Decimal
 
 import pyarrow as pa
 
@@ -56,7 +57,7 @@ def parse_bytes(value: int | str, *, name: str = "memory") -> int:
             raise InvalidArgumentError(
                 f"{name} {value!r} is not a size: write it like '64MB', '1.5GiB' or 67108864"
             )
-        parsed = int(float(match.group(1)) * unit)
+        parsed = int(Decimal(match.group(1)) * unit)
     if parsed <= 0:
         raise InvalidArgumentError(f"{name} is {value!r}: it must be more than zero bytes")
     return parsed

@@ -41,10 +41,15 @@ class DeletedPositions:
     """
 
     def __init__(
-        self, budget: MemoryBudget, policy: RetryPolicy, on_retry: Callable[[], None]
+        self,
+        budget: MemoryBudget,
+        policy: RetryPolicy,
+        stopped: threading.Event,
+        on_retry: Callable[[], None],
     ) -> None:
         self._budget = budget
         self._policy = policy
+        self._stopped = stopped
         self._on_retry = on_retry
         self._kept: OrderedDict[str, tuple[dict[str, Positions], Lease]] = OrderedDict()
         self._lock = threading.Lock()
@@ -91,7 +96,12 @@ class DeletedPositions:
 
     def _retrying(self, action: Callable[[], T], delete: DeleteFile, split: Split) -> T:
         return retrying(
-            action, path=delete.path, policy=self._policy, split=split.id, on_retry=self._on_retry
+            action,
+            path=delete.path,
+            policy=self._policy,
+            split=split.id,
+            stopped=self._stopped,
+            on_retry=self._on_retry,
         )
 
 

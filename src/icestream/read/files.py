@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -41,6 +42,10 @@ _TRANSIENT_ERRNOS = {
     errno.ECONNABORTED,
     errno.ECONNREFUSED,
 }
+_TRANSIENT_TEXT = re.compile(
+    "|".join(rf"\[Errno {number}\]" for number in sorted(_TRANSIENT_ERRNOS))
+    + r"|timed out|[Cc]onnection (reset|aborted|refused)|[Bb]roken pipe"
+)
 _LASTING = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
 _MISSING_WORDS = ("NO_SUCH_KEY", "RESOURCE_NOT_FOUND", "NO_SUCH_BUCKET")
 _LASTING_WORDS = (
@@ -69,9 +74,12 @@ class RetryPolicy:
             raise InvalidArgumentError(
                 f"retries is {self.retries!r}: give a whole number, 0 or more"
             )
-        if self.wait_seconds < 0:
+        number = (
+            isinstance(self.wait_seconds, (int, float)) and self.wait_seconds == self.wait_seconds
+        )
+        if not number or self.wait_seconds < 0:
             raise InvalidArgumentError(
-                f"retry_wait_seconds is {self.wait_seconds!r}: it can't be negative"
+                f"retry_wait_seconds is {self.wait_seconds!r}: give seconds, 0 or more"
             )
 
     def pause_seconds(self, attempt: int) -> float:
@@ -94,6 +102,8 @@ def is_transient(error: BaseException, path: str) -> bool:
     if not isinstance(error, OSError) or isinstance(error, _LASTING):
         return False
     if error.errno in _TRANSIENT_ERRNOS or isinstance(error, (TimeoutError, ConnectionError)):
+        return True
+    if error.errno is None and _TRANSIENT_TEXT.search(str(error)):  # the ORC reader keeps the text
         return True
     return is_remote(path) and not any(word in str(error) for word in _LASTING_WORDS)
 
@@ -121,10 +131,10 @@ def retrying(
                 raise typed_error(error, path=path, split=split, attempts=attempt) from error
             on_retry()
             pause = policy.pause_seconds(attempt)
-            if stopped is not None:
-                stopped.wait(pause)
-            else:
+            if stopped is None:
                 time.sleep(pause)
+            elif stopped.wait(pause):
+                raise typed_error(error, path=path, split=split, attempts=attempt) from error
 
 
 def typed_error(error: Exception, *, path: str, split: str | None, attempts: int = 1) -> ReadError:

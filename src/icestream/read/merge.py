@@ -26,7 +26,7 @@ from icestream.read.deletes import DeletedPositions
 from icestream.read.files import RetryPolicy
 from icestream.read.order import ArrivalOrder, Order, cores, most_streams
 from icestream.read.prefetch import Fetcher
-from icestream.read.sizing import PoolProbe, Sizing, StepSizing
+from icestream.read.sizing import Estimate, PoolProbe, Sizing, StepSizing
 from icestream.read.split import Split
 from icestream.read.stream import Step, UnitStream
 from icestream.read.units import Counters, Environment, OpenFile, Unit
@@ -37,7 +37,7 @@ _OPENERS = 2
 
 @dataclass(slots=True, eq=False)
 class _UnitSlot:
-    unit: Unit
+    unit: Unit | None  # None once it is decoded: it holds the file's footer
     queue: deque[tuple[pa.RecordBatch, Lease]] = field(default_factory=deque)
     done: bool = False
 
@@ -91,7 +91,7 @@ class BatchMerge:
             limit_bytes=self._limit_bytes,
             sizing=Sizing(self._limit_bytes, batch_rows),
             policy=policy,
-            deletes=DeletedPositions(budget, policy, counters.retries.add),
+            deletes=DeletedPositions(budget, policy, self._stopped, counters.retries.add),
             fetcher=Fetcher(),
             counters=counters,
             stopped=self._stopped,
@@ -148,9 +148,10 @@ class BatchMerge:
             self._first_batch_at = time.perf_counter()
         return batch
 
-    def finish_early(self) -> None:
-        """The consumer has all it wanted (a limit was reached): count this as a complete scan."""
+    def finish_early(self, rows_cut: int) -> None:
+        """A limit was reached: the scan is complete, without so many rows of its last batch."""
         self._finished = True
+        self._rows -= rows_cut
 
     def close(self) -> None:
         """Stop the workers, wait for them, close files, give every byte back."""
@@ -259,7 +260,7 @@ class BatchMerge:
                     self._run(slot, unit)
         except BaseException as error:
             with self._changed:
-                if self._error is None:
+                if not self._stopped.is_set():  # what fails after a stop is of no interest
                     self._error = error
                 self._stopped.set()
                 self._changed.notify_all()
@@ -314,9 +315,11 @@ class BatchMerge:
 
     def _run(self, slot: _FileSlot, unit: _UnitSlot) -> None:
         sizing = self._environment.sizing
-        estimate = unit.unit.estimate
+        work = unit.unit
+        assert work is not None
+        estimate = work.estimate
         # The first stream is charged once it is measured: until then nothing else is held.
-        ahead = unit.unit.prefetch_bytes
+        ahead = work.prefetch_bytes
         wanted = ahead + (sizing.fixed_bytes(estimate) if sizing.measured else 0)
         fixed = self._acquire(wanted, slot, unit)
         if fixed is None:
@@ -324,14 +327,15 @@ class BatchMerge:
         with self._changed:
             self._decoding += 1
             self._peak_streams = max(self._peak_streams, self._decoding)
-        stream = UnitStream(unit.unit)
+        stream = UnitStream(work)
         try:
             if not sizing.measured:
-                self._probe(slot, unit, stream, fixed)
-            self._decode(slot, unit, stream, fixed)
+                self._probe(unit, work, stream, fixed)
+            self._decode(slot, unit, estimate, stream, fixed)
         finally:
             stream.close()
             fixed.release()
+            unit.unit = None
             with self._changed:
                 self._decoding -= 1
                 slot.finished += 1
@@ -339,16 +343,16 @@ class BatchMerge:
             if last:
                 self._close_file(slot)
 
-    def _probe(self, slot: _FileSlot, unit: _UnitSlot, stream: UnitStream, fixed: Lease) -> None:
+    def _probe(self, unit: _UnitSlot, work: Unit, stream: UnitStream, fixed: Lease) -> None:
         """The first step of the first stream, alone: what it costs decides everything else."""
         sizing = self._environment.sizing
-        estimate = unit.unit.estimate
+        estimate = work.estimate
         rows = StepSizing(sizing, estimate).next_rows(self._limit_bytes)
         probe = PoolProbe()
         step = stream.step(rows, use_threads=True)
         if step is None:
             return
-        ahead = unit.unit.prefetch_bytes
+        ahead = work.prefetch_bytes
         sizing.learn(estimate, probe.finish(step.decoded_bytes), ahead)
         fixed.resize(sizing.fixed_bytes(estimate) + ahead)
         self._put(unit, step, fixed, fixed.held_bytes, self._budget.force(0))
@@ -359,8 +363,15 @@ class BatchMerge:
         for _ in range(workers - 1):
             self._start_worker()
 
-    def _decode(self, slot: _FileSlot, unit: _UnitSlot, stream: UnitStream, fixed: Lease) -> None:
-        sizing = StepSizing(self._environment.sizing, unit.unit.estimate)
+    def _decode(
+        self,
+        slot: _FileSlot,
+        unit: _UnitSlot,
+        estimate: Estimate,
+        stream: UnitStream,
+        fixed: Lease,
+    ) -> None:
+        sizing = StepSizing(self._environment.sizing, estimate)
         fixed_bytes = fixed.held_bytes
         while not self._stopped.is_set():
             rows = sizing.next_rows(max(self._budget.free_bytes, self._budget.reserve_bytes))

@@ -136,11 +136,9 @@ def read_splits(
                 "there are no splits to read: a worker without a share has nothing to do, and an "
                 "empty list does not say which columns there would have been"
             )
-        wrong = next((item for item in items if not isinstance(item, Split)), None)
-        if wrong is not None:
-            raise InvalidArgumentError(
-                f"read_splits() takes Split or FileScanTask, not {type(wrong).__name__}"
-            )
+        wrong = [type(item).__name__ for item in items if not isinstance(item, Split)]
+        if wrong:
+            raise InvalidArgumentError(f"read_splits() takes Split or FileScanTask, not {wrong[0]}")
         planned = _one_context(items)
         asked = None
     return Scan(
@@ -297,7 +295,7 @@ class Scan:
             while (batch := merge.next()) is not None:
                 if rows_left is not None:
                     if batch.num_rows >= rows_left:
-                        merge.finish_early()
+                        merge.finish_early(batch.num_rows - rows_left)
                         merge.close()  # nothing runs on while the consumer looks at the last batch
                         yield batch.slice(0, rows_left)
                         return

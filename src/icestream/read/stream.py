@@ -45,6 +45,7 @@ class UnitStream:
         self._environment = unit.file.environment
         self._position = unit.first_row
         self._reader: Reader | None = None
+        self._reopened = False
         self._carry: pa.RecordBatch | None = None
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = 0
@@ -110,6 +111,9 @@ class UnitStream:
             if count >= min(rows // 2, _PIECE_ROWS):
                 break
         if not pieces:
+            seen = self._position - self._unit.first_row
+            if self._reopened and seen < self._unit.estimate.rows:
+                raise OSError("the file is shorter than it was when it was first read")
             return None
         return pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
 
@@ -138,6 +142,7 @@ class UnitStream:
 
     def _drop_reader(self) -> None:
         self._carry = None
+        self._reopened = True
         if self._reader is not None:
             self._reader.close()
             self._reader = None

@@ -479,7 +479,6 @@ def test_a_limit_is_exact_within_and_across_files(
         assert scan.report.finished
 
 
-@pytest.mark.xfail(strict=True, reason="the report counts the batch that the limit cut as a whole")
 def test_a_report_counts_the_rows_that_the_limit_let_through(catalog: Catalog) -> None:
     scan = ice.scan(_of_three_files(catalog), limit=50, batch_size=17)
     assert len(ids_of(scan)) == 50
