@@ -9,13 +9,6 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-import pyarrow.orc as orc
-
-
-def file_facts(handle: pa.NativeFile) -> tuple[pa.Schema, int]:
-    """The schema with its Iceberg attributes, and the number of rows."""
-    file = orc.ORCFile(handle)
-    return file.schema, file.nrows
 
 
 class OrcReader:
@@ -23,17 +16,20 @@ class OrcReader:
 
     Args:
         handle: The open file; stays open.
+        schema: The file's schema; asking for it here would parse the footer once more.
         columns: Top-level column names to decode.
         batch_rows: The most rows in a step.
 
     Memory: the streams of the columns within one stripe, and two batches.
     """
 
-    def __init__(self, handle: pa.NativeFile, columns: list[str], batch_rows: int) -> None:
+    def __init__(
+        self, handle: pa.NativeFile, schema: pa.Schema, columns: list[str], batch_rows: int
+    ) -> None:
         fragment = ds.OrcFileFormat().make_fragment(handle)
         scanner = ds.Scanner.from_fragment(
             fragment,
-            schema=fragment.physical_schema,
+            schema=schema,
             columns=columns,
             batch_size=batch_rows,
             batch_readahead=1,

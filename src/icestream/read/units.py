@@ -231,7 +231,9 @@ class OpenFile:
             return [Unit(self, (), 0, Estimate(0.125, 0, split.rows), _count_reader(split.rows))]
         plain = 3 * split.bytes * len(columns) / max(len(file_schema), 1) / split.rows
         estimate = Estimate(plain + 8 * len(columns), 1 << 20, split.rows)
-        return [Unit(self, (), 0, estimate, lambda h, rows: OrcReader(h, columns, rows))]
+        return [
+            Unit(self, (), 0, estimate, lambda h, rows: OrcReader(h, file_schema, columns, rows))
+        ]
 
 
 def _parquet_reader(
