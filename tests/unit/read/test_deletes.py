@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import threading
 import zlib
 from pathlib import Path
 from typing import Any
@@ -263,7 +264,7 @@ class _CountingIO(PyArrowFileIO):
 
 
 def _positions(budget: MemoryBudget) -> DeletedPositions:
-    return DeletedPositions(budget, RetryPolicy(0), lambda: None)
+    return DeletedPositions(budget, RetryPolicy(0), threading.Event(), lambda: None)
 
 
 def test_a_delete_file_of_many_data_files_is_read_once_and_held_on_lease(
