@@ -23,7 +23,8 @@ from pyiceberg.io import FileIO
 from pyiceberg.table.puffin import MAGIC_BYTES, Footer, PuffinBlobMetadata
 from pyroaring import BitMap
 
-from icestream.memory import Lease, MemoryBudget
+from icestream.errors import MemoryBudgetError
+from icestream.memory import Lease, MemoryBudget, format_bytes
 from icestream.read.files import RetryPolicy, open_file, retrying
 from icestream.read.split import DeleteFile, Split
 
@@ -61,6 +62,22 @@ class DeletedPositions:
         if not found:
             return _NONE
         return np.unique(np.concatenate(found)) if len(found) > 1 else found[0]
+
+    def charge(self, positions: Positions) -> Lease:
+        """Put positions that a file being read holds on the account.
+
+        Raises:
+            MemoryBudgetError: If they alone are more than the limit.
+        """
+        if positions.nbytes > self._budget.limit_bytes:
+            raise MemoryBudgetError(
+                f"the deleted positions of one file take {format_bytes(positions.nbytes)} and the "
+                f"limit is {format_bytes(self._budget.limit_bytes)}: raise memory, or rewrite the "
+                "file without its deleted rows",
+                needed_bytes=2 * positions.nbytes,
+                limit_bytes=self._budget.limit_bytes,
+            )
+        return self._budget.force(positions.nbytes)
 
     def close(self) -> None:
         """Drop everything kept."""

@@ -161,6 +161,7 @@ class BatchMerge:
         self._budget.wake()
         for thread in self._threads:
             thread.join()
+        self._environment.fetcher.close()  # before the files that it reads
         self._let_go()
         for slot in self._files:
             for unit in slot.units or ():
@@ -168,7 +169,6 @@ class BatchMerge:
                     lease.release()
                 unit.queue.clear()
             self._close_file(slot)
-        self._environment.fetcher.close()
         self._environment.deletes.close()
         self._budget.reserve_bytes = 0
         if self._ended_at is None:

@@ -26,6 +26,8 @@ _BLOCK_BYTES = 8 << 20
 _SMALLEST_BLOCK_BYTES = 64 << 10
 _HOLE_BYTES = 256 << 10
 _THREADS = 16
+# The row group before (a column may still be in it), the one being decoded, and the next.
+_GROUPS_HELD = 3
 
 
 class Fetcher:
@@ -67,12 +69,13 @@ class FetchPlan:
         read
             from its first block to its last.
         window_bytes: The most bytes held.
-        lanes_kept: How many lanes may be held at once; None when every lane is (column chunks).
+        columns: How many lanes side by side are one row group, when a lane is a column chunk; None
+            when a lane is a whole row group.
     """
 
     blocks: tuple[tuple[int, int, int], ...]
     window_bytes: int
-    lanes_kept: int | None
+    columns: int | None
 
 
 def plan_fetches(
@@ -81,7 +84,8 @@ def plan_fetches(
     """Cut the byte ranges of the wanted column chunks into blocks."""
     groups = [[_range(metadata.row_group(g).column(c)) for c in leaves] for g in row_groups]
     largest = max(sum(end - start for start, end in chunks) for chunks in groups)
-    if largest <= room_bytes // 2 or (len(groups) == 1 and largest <= room_bytes):
+    kept = min(_GROUPS_HELD, len(groups))
+    if largest * kept <= room_bytes:
         blocks = [
             (start, end, lane)
             for lane, chunks in enumerate(groups)
@@ -89,13 +93,13 @@ def plan_fetches(
             for start, end in _cut(*extent, _BLOCK_BYTES)
         ]
         total = sum(end - start for start, end, _ in blocks)
-        return FetchPlan(tuple(sorted(blocks)), min(total, 2 * largest), 2)
+        return FetchPlan(tuple(sorted(blocks)), min(total, kept * largest), None)
     size = max(_SMALLEST_BLOCK_BYTES, min(_BLOCK_BYTES, room_bytes // (2 * max(len(leaves), 1))))
     lanes = [chunk for chunks in groups for chunk in chunks]
     blocks = [
         (start, end, lane) for lane, chunk in enumerate(lanes) for start, end in _cut(*chunk, size)
     ]
-    return FetchPlan(tuple(sorted(blocks)), 2 * size * len(leaves), None)
+    return FetchPlan(tuple(sorted(blocks)), 2 * size * len(leaves), len(leaves))
 
 
 def _range(chunk: pq.ColumnChunkMetaData) -> tuple[int, int]:
@@ -206,10 +210,14 @@ class PrefetchedFile:
         """The block's data; what comes after it is started, what came before it is dropped."""
         if self.closed:
             raise OSError("the file is closed")
-        if self._plan.lanes_kept is None:
+        if self._plan.columns is not None:
             lane = self._lanes[block.lane]
             position = lane.index(block)
-            for earlier in lane[:position]:
+            # This column is done with what came before, in this row group and in the last one.
+            for earlier in (
+                *lane[:position],
+                *self._lanes.get(block.lane - self._plan.columns, ()),
+            ):
                 earlier.data = None
             for wanted in lane[position : position + 2]:
                 self._fetch(wanted)
@@ -218,20 +226,17 @@ class PrefetchedFile:
                 if group < block.lane - 1:
                     for old in blocks:
                         old.data = None
-                elif block.lane <= group < block.lane + self._plan.lanes_kept:
+                elif block.lane <= group <= block.lane + 1:
                     for wanted in blocks:
                         self._fetch(wanted)
         return self._fetch(block)
 
     def _start_first(self) -> None:
         """Begin before the decoder asks: the first row group, or every column's first block."""
-        if self._plan.lanes_kept is None:
-            room = self._plan.window_bytes // 2
-            for blocks in self._lanes.values():
-                room -= blocks[0].end - blocks[0].start
-                if room < 0:
-                    break
-                self._fetch(blocks[0])
+        if self._plan.columns is not None:
+            for lane in range(self._plan.columns):
+                for block in self._lanes.get(lane, [])[:1]:
+                    self._fetch(block)
         else:
             for block in self._lanes.get(0, ()):
                 self._fetch(block)

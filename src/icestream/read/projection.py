@@ -11,7 +11,6 @@ from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import MappedField, NameMapping
@@ -372,8 +371,3 @@ def select_columns(batch_schema: Schema, wanted: Schema) -> Projection | None:
         return None
     ids = FieldIds(source, None)
     return compile_projection(source, wanted, ids, constants={}, downcast_ns=False)
-
-
-def struct_field(array: pa.Array, position: int) -> pa.Array:
-    """A child of a struct array, null where the struct is."""
-    return pc.struct_field(array, position)

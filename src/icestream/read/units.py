@@ -15,7 +15,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from icestream.errors import ProjectionError
-from icestream.memory import trim_heap
+from icestream.memory import Lease, trim_heap
 from icestream.read import parquet
 from icestream.read.deletes import DeletedPositions, Positions
 from icestream.read.files import RetryPolicy, SharedFile, is_remote, open_file, retrying
@@ -102,6 +102,7 @@ class OpenFile:
         self.ids: FieldIds | None = None
         self._projection: tuple[pa.Schema, Projection] | None = None
         self._deleted: Positions | None = None
+        self._deleted_lease: Lease | None = None
         self._lock = threading.Lock()
 
     def units(self) -> list[Unit]:
@@ -121,6 +122,8 @@ class OpenFile:
     def close(self) -> None:
         """All units are done with: close the file once the last of them lets go."""
         self.shared.release()
+        if self._deleted_lease is not None:
+            self._deleted_lease.release()
 
     def retrying(self, action: Callable[[], pa.NativeFile]) -> pa.NativeFile:
         """Run an action on the file, with retries and typed errors."""
@@ -167,7 +170,9 @@ class OpenFile:
             return None
         with self._lock:
             if self._deleted is None:
-                self._deleted = self.environment.deletes.of(self.split)
+                positions = self.environment.deletes.of(self.split)
+                self._deleted_lease = self.environment.deletes.charge(positions)
+                self._deleted = positions
             return self._deleted
 
     def _parquet_units(self, handle: pa.NativeFile) -> list[Unit]:
