@@ -28,58 +28,76 @@ if "pyarrow" not in _sys.modules and _sys.platform != "win32":
 if _TYPE_CHECKING:
     from icestream.errors import (
         CatalogError,
+        CommitConflictError,
+        CommitError,
+        CommitUnknownError,
         CorruptFileError,
         FileMissingError,
         IcestreamError,
         InvalidArgumentError,
+        InvalidDataError,
         MemoryBudgetError,
         MissingExtraError,
         ProjectionError,
         ReadError,
         ScanClosedError,
+        SchemaMismatchError,
         TransientReadError,
         UnknownColumnError,
         UnsupportedFeatureError,
+        WriteError,
+        WriterClosedError,
     )
     from icestream.memory import MemoryBudget
     from icestream.read.order import ArrivalOrder, TaskOrder
     from icestream.read.scan import Scan, read_splits, scan
     from icestream.read.split import Split
-    from icestream.report import ScanExplanation, ScanReport
+    from icestream.report import ScanExplanation, ScanReport, WriteReport
 
 __version__ = "0.1.0.dev0"
 
 _HOMES = {
     "icestream.errors": (
         "CatalogError",
+        "CommitConflictError",
+        "CommitError",
+        "CommitUnknownError",
         "CorruptFileError",
         "FileMissingError",
         "IcestreamError",
         "InvalidArgumentError",
+        "InvalidDataError",
         "MemoryBudgetError",
         "MissingExtraError",
         "ProjectionError",
         "ReadError",
         "ScanClosedError",
+        "SchemaMismatchError",
         "TransientReadError",
         "UnknownColumnError",
         "UnsupportedFeatureError",
+        "WriteError",
+        "WriterClosedError",
     ),
     "icestream.memory": ("MemoryBudget",),
     "icestream.read.order": ("ArrivalOrder", "TaskOrder"),
     "icestream.read.scan": ("Scan", "read_splits", "scan"),
     "icestream.read.split": ("Split",),
-    "icestream.report": ("ScanExplanation", "ScanReport"),
+    "icestream.report": ("ScanExplanation", "ScanReport", "WriteReport"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "ArrivalOrder",
     "CatalogError",
+    "CommitConflictError",
+    "CommitError",
+    "CommitUnknownError",
     "CorruptFileError",
     "FileMissingError",
     "IcestreamError",
     "InvalidArgumentError",
+    "InvalidDataError",
     "MemoryBudget",
     "MemoryBudgetError",
     "MissingExtraError",
@@ -89,11 +107,15 @@ __all__ = [
     "ScanClosedError",
     "ScanExplanation",
     "ScanReport",
+    "SchemaMismatchError",
     "Split",
     "TaskOrder",
     "TransientReadError",
     "UnknownColumnError",
     "UnsupportedFeatureError",
+    "WriteError",
+    "WriteReport",
+    "WriterClosedError",
     "__version__",
     "read_splits",
     "scan",

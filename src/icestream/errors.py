@@ -5,7 +5,9 @@ IcestreamError
 ├── InvalidArgumentError (ValueError)    change the call: bad memory, batch size, filter
 │   └── UnknownColumnError               ... a column that the schema does not have
 ├── MemoryBudgetError (MemoryError)      raise `memory`: carries needed_bytes and limit_bytes
-├── UnsupportedFeatureError              the table uses something icestream does not read
+├── SchemaMismatchError (ValueError)     cast the stream, or choose another schema_mode: differences
+├── InvalidDataError (ValueError)        mend a value: null, overflow, out of range; carries column
+├── UnsupportedFeatureError              the table uses something icestream does not do
 ├── MissingExtraError (ImportError)      `pip install` the extra that the message names
 ├── CatalogError                         the catalog or the table's metadata could not be read
 ├── ReadError                            a file could not be read: carries path and split
@@ -13,7 +15,12 @@ IcestreamError
 │   ├── CorruptFileError                 ... it is there but damaged, truncated or not of its format
 │   ├── ProjectionError                  ... its schema can't be projected to the table's
 │   └── TransientReadError               ... storage kept failing after every retry: try again later
-└── ScanClosedError                      the scan was used after it was closed
+├── WriteError                           a file could not be written: carries path; nothing is left
+├── CommitError                          the commit did not happen, or it is not known
+│   ├── CommitConflictError              ... refused beside another change: nothing is left
+│   └── CommitUnknownError               ... not known: look for snapshot_id; no file was deleted
+├── ScanClosedError                      the scan was used after it was closed
+└── WriterClosedError                    a writer was used after it ended
 ```
 """
 
@@ -51,6 +58,44 @@ class MemoryBudgetError(IcestreamError, MemoryError):
 
 def _rebuild_budget_error(message: str, needed: int, limit: int) -> MemoryBudgetError:
     return MemoryBudgetError(message, needed_bytes=needed, limit_bytes=limit)
+
+
+class SchemaMismatchError(IcestreamError, ValueError):
+    """The stream's columns do not fit the table's.
+
+    Attributes:
+        differences: Each difference, as a sentence.
+    """
+
+    def __init__(self, message: str, *, differences: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.differences = differences
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_mismatch, (str(self), self.differences)
+
+
+def _rebuild_mismatch(message: str, differences: tuple[str, ...]) -> SchemaMismatchError:
+    return SchemaMismatchError(message, differences=differences)
+
+
+class InvalidDataError(IcestreamError, ValueError):
+    """A value of the stream can't be stored.
+
+    Attributes:
+        column: The column, with dots for nested ones.
+    """
+
+    def __init__(self, message: str, *, column: str) -> None:
+        super().__init__(message)
+        self.column = column
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_invalid_data, (str(self), self.column)
+
+
+def _rebuild_invalid_data(message: str, column: str) -> InvalidDataError:
+    return InvalidDataError(message, column=column)
 
 
 class UnsupportedFeatureError(IcestreamError):
@@ -106,3 +151,53 @@ class TransientReadError(ReadError):
 
 class ScanClosedError(IcestreamError):
     """A scan was used after it had been closed or consumed."""
+
+
+class WriteError(IcestreamError):
+    """A file could not be written. The files of the write have been deleted.
+
+    Attributes:
+        path: The file.
+    """
+
+    def __init__(self, message: str, *, path: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_write_error, (str(self), self.path)
+
+
+def _rebuild_write_error(message: str, path: str) -> WriteError:
+    return WriteError(message, path=path)
+
+
+class CommitError(IcestreamError):
+    """A commit did not happen, or it is not known whether it did."""
+
+
+class CommitConflictError(CommitError):
+    """A commit was refused because of another one. The files of the write have been deleted."""
+
+
+class CommitUnknownError(CommitError):
+    """The catalog gave no answer, and the snapshot could not be looked up. No file was deleted.
+
+    Attributes:
+        snapshot_id: What to look for in the table: if it is there, the commit happened.
+    """
+
+    def __init__(self, message: str, *, snapshot_id: int) -> None:
+        super().__init__(message)
+        self.snapshot_id = snapshot_id
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_unknown, (str(self), self.snapshot_id)
+
+
+def _rebuild_unknown(message: str, snapshot_id: int) -> CommitUnknownError:
+    return CommitUnknownError(message, snapshot_id=snapshot_id)
+
+
+class WriterClosedError(IcestreamError):
+    """A writer was used after it had been closed or aborted."""

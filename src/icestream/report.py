@@ -84,3 +84,47 @@ class ScanExplanation:
     def to_dict(self) -> dict[str, Any]:
         """The explanation as a dictionary that `json.dumps` takes."""
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteReport:
+    """What a write did to the table.
+
+    Attributes:
+        operation: `"append"`, `"overwrite"`, `"delete"` or `"replace"`.
+        snapshot_id: The snapshot that it made; None if there was nothing to change.
+        already_committed: Whether a load with the same id had been committed before: then nothing
+            was written, and the counts are those of that load.
+        rows_inserted: Rows written that are new to the table.
+        rows_deleted: Rows removed from the table.
+        files_added: Data files that the snapshot added.
+        files_removed: Data files that it removed.
+        bytes_written: The size in storage of the files added.
+        bytes_spilled: Bytes that went through temporary files on the way.
+        schema_changes: What was changed in the table's schema, in words.
+        columns_discarded: Columns of the stream that were dropped.
+        commit_attempts: How often the commit was tried.
+        seconds: From the call to the end.
+        peak_bytes_held: The most that the write held at once, against its memory limit.
+        memory_limit_bytes: That limit.
+    """
+
+    operation: str
+    snapshot_id: int | None
+    already_committed: bool = False
+    rows_inserted: int = 0
+    rows_deleted: int = 0
+    files_added: int = 0
+    files_removed: int = 0
+    bytes_written: int = 0
+    bytes_spilled: int = 0
+    schema_changes: tuple[str, ...] = ()
+    columns_discarded: tuple[str, ...] = ()
+    commit_attempts: int = 0
+    seconds: float = 0.0
+    peak_bytes_held: int = 0
+    memory_limit_bytes: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as a dictionary that `json.dumps` takes."""
+        return asdict(self)

@@ -23,6 +23,8 @@ _BUILT_INS = {
     errors.InvalidArgumentError: ValueError,
     errors.MemoryBudgetError: MemoryError,
     errors.MissingExtraError: ImportError,
+    errors.SchemaMismatchError: ValueError,
+    errors.InvalidDataError: ValueError,
 }
 
 
@@ -31,6 +33,14 @@ def _make(kind: type[errors.IcestreamError]) -> errors.IcestreamError:
         return kind("too small", needed_bytes=200, limit_bytes=100)
     if issubclass(kind, errors.ReadError):
         return kind("unreadable", path="s3://bucket/ü.parquet", split="0123abcd")
+    if issubclass(kind, errors.SchemaMismatchError):
+        return kind("does not fit", differences=("column 'a' is missing",))
+    if issubclass(kind, errors.InvalidDataError):
+        return kind("null", column="a.b")
+    if issubclass(kind, errors.WriteError):
+        return kind("disk full", path="s3://bucket/ü.parquet")
+    if issubclass(kind, errors.CommitUnknownError):
+        return kind("no answer", snapshot_id=7)
     return kind("what happened")
 
 

@@ -1,0 +1,1 @@
+"""Committing: files become one snapshot, or nothing at all."""

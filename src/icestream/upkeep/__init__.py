@@ -1,0 +1,1 @@
+"""Upkeep: small files compacted, orphans found, health told."""
