@@ -14,16 +14,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from itertools import islice
 
 import pyarrow as pa
 
 from icestream.memory import Lease, MemoryBudget
 from icestream.read.deletes import DeletedPositions
 from icestream.read.files import RetryPolicy
+from icestream.read.line import FileSlot, Line, UnitSlot
 from icestream.read.order import ArrivalOrder, Order, cores, most_streams
 from icestream.read.prefetch import Fetcher
 from icestream.read.sizing import Estimate, PoolProbe, Sizing, StepSizing
@@ -33,28 +31,6 @@ from icestream.read.units import Counters, Environment, OpenFile, Unit
 from icestream.report import ScanReport
 
 _OPENERS = 2
-
-
-@dataclass(slots=True, eq=False)
-class _UnitSlot:
-    unit: Unit | None  # None once it is decoded: it holds the file's footer
-    queue: deque[tuple[pa.RecordBatch, Lease]] = field(default_factory=deque)
-    done: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class _FileSlot:
-    split: Split
-    opening: bool = False
-    file: OpenFile | None = None
-    units: list[_UnitSlot] | None = None
-    started: int = 0
-    finished: int = 0
-    head: int = 0
-
-    @property
-    def drained(self) -> bool:
-        return self.units is not None and self.head == len(self.units)
 
 
 class BatchMerge:
@@ -77,9 +53,9 @@ class BatchMerge:
         batch_rows: int,
         policy: RetryPolicy,
     ) -> None:
-        self._files = [_FileSlot(split) for split in splits]
+        self._line = Line(splits, in_order=not isinstance(order, ArrivalOrder))
+        self._files_planned = len({split.path for split in splits})
         self._budget = budget
-        self._order = order
         self._most_streams = most_streams(order, splits)
         self._most_buffered = (
             order.max_buffered_batches if isinstance(order, ArrivalOrder) else None
@@ -97,13 +73,11 @@ class BatchMerge:
             stopped=self._stopped,
         )
         self._changed = threading.Condition()
-        self._first = 0
         self._error: BaseException | None = None
         self._threads: list[threading.Thread] = []
         self._decoding = 0
         self._stepping = 0
         self._peak_streams = 0
-        self._buffered = 0
         self._promised = 0
         self._delivered: Lease | None = None
         self._started_at = time.perf_counter()
@@ -118,16 +92,17 @@ class BatchMerge:
         Raises:
             IcestreamError: The first error of any worker, once; nothing is read after it.
         """
-        if not self._threads and self._files and not self._stopped.is_set():
+        if not self._threads and not self._line.drained and not self._stopped.is_set():
             self._start_worker()
         with self._changed:
             while True:
                 if self._error is not None:
                     raise self._error
-                item = self._pop()
+                item = self._line.pop()
                 if item is not None:
+                    self._changed.notify_all()  # a place in the buffer, perhaps a new head
                     break
-                if self._first == len(self._files) or self._stopped.is_set():
+                if self._line.drained or self._stopped.is_set():
                     break
                 # Looking for a batch may have moved the head of the line: whoever is there now need
                 # not wait any longer, neither for bytes nor for a place in the buffer.
@@ -163,12 +138,7 @@ class BatchMerge:
             thread.join()
         self._environment.fetcher.close()  # before the files that it reads
         self._let_go()
-        for slot in self._files:
-            for unit in slot.units or ():
-                for _, lease in unit.queue:
-                    lease.release()
-                unit.queue.clear()
-            self._close_file(slot)
+        self._line.close()
         self._environment.deletes.close()
         self._budget.reserve_bytes = 0
         if self._ended_at is None:
@@ -184,7 +154,7 @@ class BatchMerge:
             batches=self._batches,
             bytes=self._bytes,
             files=len(counters.paths),
-            files_planned=len({slot.split.path for slot in self._files}),
+            files_planned=self._files_planned,
             row_groups_skipped=counters.row_groups_skipped.value,
             retries=counters.retries.value,
             seconds=ended - self._started_at,
@@ -194,47 +164,6 @@ class BatchMerge:
             streams=self._peak_streams,
             finished=self._finished,
         )
-
-    # The consumer's side. Callers hold self._changed.
-
-    def _pop(self) -> tuple[pa.RecordBatch, Lease] | None:
-        arrival = isinstance(self._order, ArrivalOrder)
-        unfinished: set[str] = set()
-        for slot in islice(self._files, self._first, None):
-            # Parts of one file may come as splits of their own: rows keep their order all the same.
-            item = self._pop_from(slot) if slot.split.path not in unfinished else None
-            if item is not None:
-                self._buffered -= 1
-                self._changed.notify_all()
-                self._advance()
-                return item
-            if slot.units is None and not slot.opening:
-                break
-            if not slot.drained:
-                if not arrival:
-                    break
-                unfinished.add(slot.split.path)
-        self._advance()
-        return None
-
-    def _pop_from(self, slot: _FileSlot) -> tuple[pa.RecordBatch, Lease] | None:
-        if slot.units is None:
-            return None
-        while slot.head < len(slot.units):
-            unit = slot.units[slot.head]
-            if unit.queue:
-                item = unit.queue.popleft()
-                if unit.done and not unit.queue:
-                    slot.head += 1
-                return item
-            if not unit.done:
-                return None
-            slot.head += 1
-        return None
-
-    def _advance(self) -> None:
-        while self._first < len(self._files) and self._files[self._first].drained:
-            self._first += 1
 
     def _let_go(self) -> None:
         """The batch before has left the account: its consumer has asked for the next one."""
@@ -266,54 +195,28 @@ class BatchMerge:
                 self._changed.notify_all()
             self._budget.wake()
 
-    def _take(self) -> tuple[_FileSlot, _UnitSlot | None] | None:
+    def _take(self) -> tuple[FileSlot, UnitSlot | None] | None:
         """The next file to open or unit to decode, in plan order; None when there is none left."""
         with self._changed:
             while not self._stopped.is_set():
-                pending = False
-                for slot in islice(self._files, self._first, None):
-                    if slot.units is None:
-                        if not slot.opening:
-                            slot.opening = True
-                            return slot, None
-                        pending = True
-                    elif slot.started < len(slot.units):
-                        slot.started += 1
-                        return slot, slot.units[slot.started - 1]
-                if not pending:
-                    return None
+                task = self._line.take()
+                if task is not None or not self._line.opening:
+                    return task
                 self._changed.wait()
             return None
 
-    def _open(self, slot: _FileSlot) -> None:
+    def _open(self, slot: FileSlot) -> None:
         file = OpenFile(slot.split, self._environment)
         slot.file = file
-        units = [_UnitSlot(unit) for unit in file.units()]
+        units = file.units()
         if not units:
-            self._close_file(slot)
+            slot.close()
         with self._changed:
-            slot.units = units
-            self._advance()
+            self._line.opened(slot, units)
             self._changed.notify_all()
         self._budget.wake()
 
-    def _close_file(self, slot: _FileSlot) -> None:
-        if slot.file is not None:
-            file, slot.file = slot.file, None
-            file.close()
-
-    def _is_next(self, slot: _FileSlot, unit: _UnitSlot) -> bool:
-        """Whether the consumer can go on with nothing but this unit's next batch."""
-        return (
-            not unit.queue
-            and self._first < len(self._files)
-            and self._files[self._first] is slot
-            and slot.units is not None
-            and slot.head < len(slot.units)
-            and slot.units[slot.head] is unit
-        )
-
-    def _run(self, slot: _FileSlot, unit: _UnitSlot) -> None:
+    def _run(self, slot: FileSlot, unit: UnitSlot) -> None:
         sizing = self._environment.sizing
         work = unit.unit
         assert work is not None
@@ -338,12 +241,11 @@ class BatchMerge:
             unit.unit = None
             with self._changed:
                 self._decoding -= 1
-                slot.finished += 1
-                last = slot.units is not None and slot.finished == len(slot.units)
+                last = slot.unit_decoded()
             if last:
-                self._close_file(slot)
+                slot.close()
 
-    def _probe(self, unit: _UnitSlot, work: Unit, stream: UnitStream, fixed: Lease) -> None:
+    def _probe(self, unit: UnitSlot, work: Unit, stream: UnitStream, fixed: Lease) -> None:
         """The first step of the first stream, alone: what it costs decides everything else."""
         sizing = self._environment.sizing
         estimate = work.estimate
@@ -365,8 +267,8 @@ class BatchMerge:
 
     def _decode(
         self,
-        slot: _FileSlot,
-        unit: _UnitSlot,
+        slot: FileSlot,
+        unit: UnitSlot,
         estimate: Estimate,
         stream: UnitStream,
         fixed: Lease,
@@ -396,7 +298,7 @@ class BatchMerge:
         rest = stream.flush()
         with self._changed:
             for batch in rest:
-                self._enqueue(unit, batch, self._lease_for(batch))
+                self._line.put(unit, batch, self._lease_for(batch))
             unit.done = True
             self._changed.notify_all()
 
@@ -412,7 +314,7 @@ class BatchMerge:
                 self._stepping -= 1
 
     def _put(
-        self, unit: _UnitSlot, step: Step, fixed: Lease, fixed_bytes: int, lease: Lease
+        self, unit: UnitSlot, step: Step, fixed: Lease, fixed_bytes: int, lease: Lease
     ) -> None:
         """Queue what a step delivered; its lease goes over to the first batch, at its real size."""
         fixed.resize(fixed_bytes + step.waiting_bytes)
@@ -421,33 +323,29 @@ class BatchMerge:
             return
         lease.resize(step.batches[0].get_total_buffer_size())
         with self._changed:
-            self._enqueue(unit, step.batches[0], lease)
+            self._line.put(unit, step.batches[0], lease)
             for batch in step.batches[1:]:
-                self._enqueue(unit, batch, self._lease_for(batch))
+                self._line.put(unit, batch, self._lease_for(batch))
             self._changed.notify_all()
-
-    def _enqueue(self, unit: _UnitSlot, batch: pa.RecordBatch, lease: Lease) -> None:
-        unit.queue.append((batch, lease))
-        self._buffered += 1
 
     def _lease_for(self, batch: pa.RecordBatch) -> Lease:
         return self._budget.force(batch.get_total_buffer_size())
 
-    def _acquire(self, wanted: int, slot: _FileSlot, unit: _UnitSlot) -> Lease | None:
+    def _acquire(self, wanted: int, slot: FileSlot, unit: UnitSlot) -> Lease | None:
         return self._budget.acquire(
             wanted,
-            privileged=lambda: self._is_next(slot, unit),
+            privileged=lambda: self._line.is_next(slot, unit),
             cancelled=self._stopped.is_set,
         )
 
-    def _wait_for_a_place(self, slot: _FileSlot, unit: _UnitSlot) -> bool:
+    def _wait_for_a_place(self, slot: FileSlot, unit: UnitSlot) -> bool:
         """Wait while as many batches are buffered as the caller allows; False when stopped."""
         if self._most_buffered is None:
             return not self._stopped.is_set()
         with self._changed:
             while (
-                self._buffered + self._promised >= self._most_buffered
-                and not self._is_next(slot, unit)
+                self._line.buffered_batches + self._promised >= self._most_buffered
+                and not self._line.is_next(slot, unit)
                 and not self._stopped.is_set()
             ):
                 self._changed.wait()
