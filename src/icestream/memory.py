@@ -150,11 +150,6 @@ class MemoryBudget:
                 return None
             return self._take(wanted_bytes)
 
-    def try_acquire(self, wanted_bytes: int) -> Lease | None:
-        """Take the bytes if they are free beyond the reserve; None otherwise."""
-        with self._changed:
-            return self._take(wanted_bytes) if self._fits(wanted_bytes, False) else None
-
     def force(self, wanted_bytes: int) -> Lease:
         """Take bytes that are held already, whatever the account says."""
         with self._changed:

@@ -179,12 +179,13 @@ class SharedFile:
 
     `ReadAt` is thread-safe in Arrow, so streams can share a handle; on an object store that saves a
     request for each of them. The last `release` closes it.
+
+    Args:
+        open_handle: Called for the first `acquire`, and again after the last `release`.
     """
 
-    def __init__(self, io: FileIO, path: str, retrying_open: Callable[[], pa.NativeFile]) -> None:
-        self._io = io
-        self.path = path
-        self._open = retrying_open
+    def __init__(self, open_handle: Callable[[], pa.NativeFile]) -> None:
+        self._open = open_handle
         self._users = 0
         self._lock = threading.Lock()
         self._handle: pa.NativeFile | None = None

@@ -96,9 +96,7 @@ class OpenFile:
     def __init__(self, split: Split, environment: Environment) -> None:
         self.split = split
         self.environment = environment
-        self.shared = SharedFile(
-            split.context.io, split.path, lambda: open_file(split.context.io, split.path)
-        )
+        self.shared = SharedFile(lambda: open_file(split.context.io, split.path))
         self.ids: FieldIds | None = None
         self._projection: tuple[pa.Schema, Projection] | None = None
         self._deleted: Positions | None = None
