@@ -25,6 +25,7 @@ _FILES = 5
 _FILE_ROWS = 20_000
 _ALL = list(range(_FILES * _FILE_ROWS))
 _LARGE_ROWS = 300_000
+_LARGE_ROW_GROUP_ROWS = 25_000
 _ORDERS = {
     "task": ice.TaskOrder(),
     "arrival-4": ice.ArrivalOrder(4),
@@ -73,8 +74,12 @@ def large(store: SqlCatalog) -> dict[str, Table]:
     rows = pa.table({"id": ids, "noise": random.integers(0, 2**62, _LARGE_ROWS)})
     tables = {}
     for file_format, write, options in (
-        ("parquet", write_parquet_file, {"row_group_rows": 25_000, "use_dictionary": False}),
-        ("orc", write_orc_file, {"stripe_rows": 25_000}),
+        (
+            "parquet",
+            write_parquet_file,
+            {"row_group_rows": _LARGE_ROW_GROUP_ROWS, "use_dictionary": False},
+        ),
+        ("orc", write_orc_file, {"stripe_rows": _LARGE_ROW_GROUP_ROWS}),
     ):
         table = store.create_table(f"db.large_{file_format}", rows.schema)
         commit_files(table, [write(table, rows, **options)])
@@ -124,6 +129,36 @@ def test_files_are_read_at_the_same_time(table, proxy):
     scan.splits()
     proxy.clear()
     assert sorted(_ids(scan)) == _ALL
+    assert proxy.max_in_flight > 1
+
+
+# Fetched ahead, of row groups whose columns take 26 kB and 200 kB. A decoder that asks for 64 kB at
+# a time needs five requests for each of them, one after the other.
+
+
+@pytest.mark.parametrize(
+    ("memory", "requests_per_row_group"),
+    [("64MB", 1), ("5MB", 3)],
+    ids=["whole row groups", "columns in blocks of 156 kB"],
+)
+def test_a_row_group_takes_few_requests(large, proxy, memory, requests_per_row_group):
+    order = ice.ArrivalOrder(1, batch_size=5_000)
+    scan = ice.scan(large["parquet"], order=order, memory=memory)
+    (split,) = scan.splits()
+    proxy.clear()
+    assert _ids(scan) == list(range(_LARGE_ROWS))
+    footer, row_groups = 1, _LARGE_ROWS // _LARGE_ROW_GROUP_ROWS
+    gets = [request for request in proxy.log("GET") if _key(split.path) in request.path]
+    assert len(gets) == footer + requests_per_row_group * row_groups
+
+
+def test_the_next_row_group_is_under_way_while_one_stream_decodes(large, proxy):
+    scan = ice.scan(large["parquet"], order=ice.ArrivalOrder(1), columns=["noise"])
+    scan.splits()
+    proxy.clear()
+    proxy.latency_seconds = 0.1
+    assert sum(batch.num_rows for batch in scan) == _LARGE_ROWS
+    proxy.latency_seconds = 0
     assert proxy.max_in_flight > 1
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import threading
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from icestream.read.parquet import CountReader, ParquetReader
+from icestream.read.parquet import CountReader, ParquetReader, dictionary_columns
 
 _ROWS = 10_000
 
@@ -104,6 +105,64 @@ def test_dictionaries_are_read_as_dictionaries_only_where_asked(contents: bytes)
         assert pa.types.is_dictionary(batch.column(1).type) is is_dictionary
         assert batch.column(1).to_pylist() == [f"row {i % 7}" for i in range(100)]
         reader.close()
+
+
+def _chosen(
+    columns: dict[str, Any], *, row_group: int = 0, leaves: list[int] | None = None, **options: Any
+) -> list[str]:
+    """The paths of the columns that are worth decoding through their dictionary."""
+    sink = io.BytesIO()
+    pq.write_table(pa.table(columns), sink, **options)
+    file = pq.ParquetFile(pa.BufferReader(sink.getvalue()))
+    group = file.metadata.row_group(row_group)
+    if leaves is None:
+        leaves = list(range(group.num_columns))
+    chosen = dictionary_columns(file.metadata, file.schema_arrow, leaves, row_group)
+    return [group.column(leaf).path_in_schema for leaf in chosen]
+
+
+_REPEATED = [f"one of seven {i % 7}" for i in range(_ROWS)]
+_DISTINCT = [f"row {i}" for i in range(_ROWS)]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()], ids=str)
+def test_strings_that_repeat_are_worth_their_dictionary(kind: pa.DataType) -> None:
+    values = pa.array(_REPEATED, pa.string()).cast(kind)
+    assert _chosen({"number": list(range(_ROWS)), "text": values}) == ["text"]
+
+
+def test_strings_without_a_dictionary_are_decoded_plainly() -> None:
+    """Nulls take so few bytes that their size alone would speak for a dictionary."""
+    values = pa.array([None] * _ROWS, pa.string())
+    assert _chosen({"text": values}) == ["text"]
+    assert _chosen({"text": values}, use_dictionary=False) == []
+
+
+def test_a_dictionary_as_long_as_the_column_is_not_worth_it() -> None:
+    assert _chosen({"text": _DISTINCT}) == []
+
+
+def test_a_column_that_gave_its_dictionary_up_on_the_way_is_decoded_plainly() -> None:
+    values = _REPEATED + _DISTINCT
+    assert _chosen({"text": values}, dictionary_pagesize_limit=1_000, data_page_size=1_000) == []
+
+
+def test_only_flat_strings_are_chosen_of_all_that_have_dictionaries() -> None:
+    columns = {
+        "list": pa.array([[text] for text in _REPEATED]),
+        "struct": pa.array([{"text": text} for text in _REPEATED]),
+        "bytes": pa.array(_REPEATED).cast(pa.binary()),
+        "number": [i % 7 for i in range(_ROWS)],
+        "text": _REPEATED,
+    }
+    assert _chosen(columns) == ["text"]
+
+
+def test_only_columns_that_are_read_are_chosen_and_by_the_row_group_given() -> None:
+    columns = {"a": _REPEATED + _DISTINCT, "b": _DISTINCT + _REPEATED, "c": 2 * _REPEATED}
+    assert _chosen(columns, row_group_size=_ROWS) == ["a", "c"]
+    assert _chosen(columns, row_group_size=_ROWS, row_group=1) == ["b", "c"]
+    assert _chosen(columns, row_group_size=_ROWS, leaves=[0, 1]) == ["a"]
 
 
 def test_counting_delivers_every_row_once() -> None:

@@ -1,0 +1,138 @@
+"""An open file: what it holds is on the account, and how its units decode."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+import icestream as ice
+from icestream.memory import MemoryBudget
+from icestream.read.deletes import DeletedPositions
+from icestream.read.files import RetryPolicy
+from icestream.read.prefetch import Fetcher
+from icestream.read.sizing import Sizing
+from icestream.read.units import Counters, Environment, OpenFile
+from tests.support.delete_files import commit_deletion_vectors, commit_position_deletes
+from tests.support.scans import ids_of
+from tests.support.tables import add_parquet_file, data_file_paths, upgrade_to_v3
+
+_ROWS = 20_000
+_kinds = pytest.mark.parametrize("kind", ["parquet", "orc", "vector"])
+
+
+def _table(catalog: Catalog, rows: int = _ROWS, **options: Any) -> Table:
+    schema = pa.schema([("id", pa.int64()), ("text", pa.string())])
+    table = catalog.create_table("db.t", schema)
+    texts = pa.array(f"text {i % 5}" for i in range(rows))
+    add_parquet_file(table, pa.table([pa.array(range(rows)), texts], schema=schema), **options)
+    return table
+
+
+def _delete(table: Table, kind: str, positions: range) -> None:
+    (path,) = data_file_paths(table)
+    if kind == "vector":
+        upgrade_to_v3(table)
+        commit_deletion_vectors(table, {path: positions})
+    else:
+        commit_position_deletes(table, {path: positions}, file_format=kind)
+
+
+def _open(table: Table, budget: MemoryBudget, batch_rows: int = _ROWS) -> OpenFile:
+    (split,) = ice.scan(table).splits()
+    policy, stopped = RetryPolicy(0), threading.Event()
+    environment = Environment(
+        limit_bytes=budget.limit_bytes,
+        sizing=Sizing(budget.limit_bytes, batch_rows),
+        policy=policy,
+        deletes=DeletedPositions(budget, policy, stopped, lambda: None),
+        fetcher=Fetcher(),
+        counters=Counters(),
+        stopped=stopped,
+    )
+    return OpenFile(split, environment)
+
+
+# Deleted positions
+
+
+@_kinds
+def test_deleted_positions_are_charged_while_the_file_is_open(catalog: Catalog, kind: str) -> None:
+    table = _table(catalog)
+    _delete(table, kind, range(0, _ROWS, 2))
+    budget = MemoryBudget("4MB")
+    file = _open(table, budget)
+    file.units()
+    assert budget.held_bytes == 0, "they are read when the first unit needs them"
+    for _ in range(2):
+        assert file.deleted().tolist() == list(range(0, _ROWS, 2))
+        assert budget.held_bytes == _ROWS // 2 * 8, "once, however often they are asked for"
+    file.close()
+    assert budget.held_bytes == 0
+
+
+@_kinds
+def test_deleted_positions_beyond_the_limit_are_refused(catalog: Catalog, kind: str) -> None:
+    table = _table(catalog)
+    _delete(table, kind, range(_ROWS - 1))
+    budget = MemoryBudget((_ROWS - 1) * 8 - 1)
+    file = _open(table, budget)
+    file.units()
+    with pytest.raises(ice.MemoryBudgetError, match="deleted positions of one file") as caught:
+        file.deleted()
+    assert caught.value.limit_bytes == budget.limit_bytes < caught.value.needed_bytes
+    file.close()
+    assert budget.held_bytes == 0
+
+
+def test_deleted_positions_that_just_fit_the_limit_are_taken(catalog: Catalog) -> None:
+    table = _table(catalog)
+    _delete(table, "vector", range(_ROWS - 1))
+    budget = MemoryBudget((_ROWS - 1) * 8)
+    file = _open(table, budget)
+    file.units()
+    assert len(file.deleted()) == _ROWS - 1
+    assert budget.free_bytes == 0
+    file.close()
+
+
+def test_a_scan_whose_deleted_positions_exceed_the_limit_says_so(catalog: Catalog) -> None:
+    """4 MB of positions: the rows themselves are read within 3 MB."""
+    rows = 500_000
+    table = _table(catalog, rows, row_group_rows=50_000, data_page_size=64 << 10)
+    before = table.current_snapshot()
+    _delete(table, "vector", range(rows - 1))
+    budget = MemoryBudget("3MB")
+    with pytest.raises(ice.MemoryBudgetError, match="deleted positions"):
+        ids_of(ice.scan(table, memory=budget))
+    assert budget.held_bytes == 0
+    assert before is not None
+    whole = ice.scan(table, memory=budget, snapshot_id=before.snapshot_id)
+    assert sum(batch.num_rows for batch in whole) == rows
+    assert ids_of(ice.scan(table, memory="64MB")) == [rows - 1]
+
+
+# Dictionaries
+
+
+@pytest.mark.parametrize(
+    ("batch_rows", "as_dictionary"), [(_ROWS, True), (8_192, True), (8_191, False)]
+)
+def test_strings_come_through_their_dictionary_unless_batches_are_small(
+    catalog: Catalog, batch_rows: int, as_dictionary: bool
+) -> None:
+    file = _open(_table(catalog), MemoryBudget("64MB"), batch_rows)
+    (unit,) = file.units()
+    handle = file.shared.acquire()
+    reader = unit.make_reader(handle, batch_rows)
+    batch = reader.step(1_000, False)
+    assert batch is not None
+    assert pa.types.is_dictionary(batch.schema.field("text").type) is as_dictionary
+    assert batch.column("text").to_pylist() == [f"text {i % 5}" for i in range(1_000)]
+    reader.close()
+    file.shared.release()
+    file.close()
