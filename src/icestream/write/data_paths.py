@@ -1,0 +1,63 @@
+"""Where data files go: one name after another, laid out as the table's properties say."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from typing import Any
+
+from pyiceberg.partitioning import PartitionKey
+from pyiceberg.table.locations import load_location_provider
+from pyiceberg.typedef import Record
+
+from icestream.errors import InvalidArgumentError
+from icestream.write.target import WriteTarget
+
+
+class DataPaths:
+    """Gives every file of a write its path; any thread may ask.
+
+    Names are `{task}-{attempt}-{write id}-{number}.parquet`: all files of a write can be told by
+    its id, and no two workers or attempts ever share a name. The folder is PyIceberg's
+    `LocationProvider`'s choice: plain, object-store layout, or the table's own provider.
+    """
+
+    def __init__(self, target: WriteTarget) -> None:
+        self._target = target
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+        try:
+            self._provider = load_location_provider(target.metadata.location, target.properties)
+        except (ValueError, AttributeError, TypeError) as error:
+            raise InvalidArgumentError(
+                f"the location provider of {target.table} can't be made: {error}"
+            ) from error
+
+    def new(self, partition_path: str | None = None, partition: tuple[Any, ...] = ()) -> str:
+        """A path that no other file has.
+
+        Args:
+            partition_path: As in `day=2024-01-01/country=de`; None for an unpartitioned table.
+            partition: The partition's values, for location providers that look at them.
+        """
+        target = self._target
+        with self._lock:
+            number = next(self._numbers)
+            name = f"{target.task:05d}-{target.attempt}-{target.write_id}-{number:05d}.parquet"
+            if partition_path is None:
+                return self._provider.new_data_location(name)
+            key = _KnownPartition(target, partition_path, partition)
+            return self._provider.new_data_location(name, key)
+
+
+class _KnownPartition(PartitionKey):
+    """A partition key whose path is known already."""
+
+    def __init__(self, target: WriteTarget, path: str, values: tuple[Any, ...]) -> None:
+        super().__init__([], target.spec, target.schema)
+        vars(self)["partition"] = Record(*values)  # Where `cached_property` keeps its value.
+        vars(self)["_path"] = path
+
+    def to_path(self) -> str:
+        """The Hive-style path."""
+        return str(vars(self)["_path"])
