@@ -12,9 +12,11 @@ from typing import Protocol
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFileContent, ManifestContent
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestWriterV2
 from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update import TableRequirement, TableUpdate
 
 
 class Metrics(Protocol):
@@ -47,3 +49,24 @@ def equality_delete_paths(snapshot: Snapshot, io: FileIO) -> list[str]:
         for entry in manifest.fetch_manifest_entry(io, discard_deleted=True)
         if entry.data_file.content == DataFileContent.EQUALITY_DELETES
     ]
+
+
+class DeleteManifestWriter(ManifestWriterV2):
+    """Writes a manifest of delete files; PyIceberg's own writers know data files only."""
+
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return {**super()._meta, "content": "deletes"}
+
+
+def commit_to_catalog(
+    table: Table, updates: tuple[TableUpdate, ...], requirements: tuple[TableRequirement, ...]
+) -> None:
+    """Commit once, without retries; the table object then has the new metadata.
+
+    `Table` has no public way that also deletes old metadata files where the table asks for it.
+    """
+    table._do_commit(updates, requirements)

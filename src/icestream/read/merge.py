@@ -18,11 +18,12 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from icestream.machine import cores
 from icestream.memory import Lease, MemoryBudget
 from icestream.read.deletes import DeletedPositions
 from icestream.read.files import RetryPolicy
 from icestream.read.line import FileSlot, Line, UnitSlot
-from icestream.read.order import ArrivalOrder, Order, cores, most_streams
+from icestream.read.order import ArrivalOrder, Order, most_streams
 from icestream.read.prefetch import Fetcher
 from icestream.read.sizing import Estimate, PoolProbe, Sizing, StepSizing
 from icestream.read.split import Split

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from icestream.errors import InvalidArgumentError
+from icestream.machine import cores
 from icestream.read.files import is_remote
 from icestream.read.split import Split
 
@@ -44,13 +44,6 @@ class ArrivalOrder:
 
 
 Order = TaskOrder | ArrivalOrder
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def most_streams(order: Order, splits: Sequence[Split]) -> int:

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, cast
+from collections.abc import Iterable
+from typing import Any
 
 from pyiceberg.expressions import AlwaysFalse, AlwaysTrue
 from pyiceberg.expressions.visitors import (
     bind,
-    expression_evaluator,
     extract_field_ids,
-    inclusive_projection,
     residual_evaluator_of,
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-from pyiceberg.schema import Schema, build_position_accessors
+from pyiceberg.schema import build_position_accessors
 from pyiceberg.table import DataScan, FileScanTask
 from pyiceberg.transforms import IdentityTransform
 
-from icestream._pyiceberg import Metrics, equality_delete_paths, metrics_evaluator
+from icestream._pyiceberg import equality_delete_paths
 from icestream.errors import (
     CatalogError,
     FileMissingError,
     IcestreamError,
     UnsupportedFeatureError,
 )
+from icestream.read.file_test import file_test
 from icestream.read.request import ScanRequest
 from icestream.read.split import DeleteFile, Split
 
@@ -80,25 +79,11 @@ def _tasks(scan: DataScan) -> list[FileScanTask]:
     except TypeError:
         # PyIceberg 0.12 compares a null partition value with `<` where the filter has an `or`: plan
         # without the filter, and leave out here what it rules out.
-        might_match = _file_test(scan)
+        might_match = file_test(
+            scan.table_metadata, scan.row_filter, case_sensitive=scan.case_sensitive
+        )
         unfiltered = scan.update(row_filter=AlwaysTrue())
         return [task for task in unfiltered.plan_files() if might_match(task.file)]
-
-
-def _file_test(scan: DataScan) -> Callable[[DataFile], bool]:
-    schema, specs = scan.table_metadata.schema(), scan.table_metadata.specs()
-    by_metrics = metrics_evaluator(schema, scan.row_filter, scan.case_sensitive)
-    by_partition = {
-        spec_id: expression_evaluator(
-            Schema(*spec.partition_type(schema).fields),
-            inclusive_projection(schema, spec, scan.case_sensitive)(scan.row_filter),
-            scan.case_sensitive,
-        )
-        for spec_id, spec in specs.items()
-    }
-    return lambda file: (
-        by_partition[file.spec_id](file.partition) and by_metrics(cast(Metrics, file))
-    )
 
 
 def _refuse_equality_deletes(scan: DataScan, error: Exception) -> None:

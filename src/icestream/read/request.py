@@ -13,8 +13,6 @@ from pyiceberg.expressions.visitors import (
     bind,
     extract_field_ids,
 )
-from pyiceberg.io import FileIO
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.table import DataScan, Table
 from pyiceberg.table.refs import SnapshotRefType
@@ -25,10 +23,9 @@ from icestream.errors import (
     InvalidArgumentError,
     UnknownColumnError,
 )
+from icestream.file_access import without_catalog_secrets
 from icestream.read.rows import fit_literals
 from icestream.read.split import ReadContext
-
-_CATALOG_SECRETS = frozenset({"password", "credential", "client-secret", "user"})
 
 Source = Table | DataScan
 
@@ -76,7 +73,7 @@ def request(
     context = ReadContext(
         table=".".join(data_scan.table_identifier or ()) or metadata.location,
         snapshot_id=snapshot.snapshot_id if snapshot else None,
-        io=_without_catalog_secrets(data_scan.io),
+        io=without_catalog_secrets(data_scan.io),
         schema=selected,
         read_schema=_read_schema(schema, selected, row_filter, data_scan.case_sensitive),
         row_filter=row_filter,
@@ -85,22 +82,6 @@ def request(
         downcast_ns=downcast if downcast is not None else metadata.format_version <= 2,
     )
     return ScanRequest(data_scan, context, min(limits) if limits else None)
-
-
-def _without_catalog_secrets(io: FileIO) -> FileIO:
-    """File access as it was, without what only the catalog needs: splits travel to other machines.
-
-    A catalog passes all its properties on to its `FileIO`, the address of its database among them.
-    What a REST catalog's file access may need (its http address and token, for signing) is kept.
-    """
-    if type(io) is not PyArrowFileIO:
-        return io
-    kept = {
-        key: value
-        for key, value in io.properties.items()
-        if key not in _CATALOG_SECRETS and not (key == "uri" and not str(value).startswith("http"))
-    }
-    return io if len(kept) == len(io.properties) else PyArrowFileIO(kept)
 
 
 def _data_scan(source: Source, case_sensitive: bool) -> DataScan:

@@ -12,6 +12,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import SortOrder
 
+from icestream.file_access import without_catalog_secrets
+
 
 @dataclass(frozen=True, slots=True)
 class WriteTarget:
@@ -41,7 +43,7 @@ class WriteTarget:
         return cls(
             table=".".join(table.name()),
             metadata=table.metadata,
-            io=table.io,
+            io=without_catalog_secrets(table.io),
             schema=table.metadata.schema(),
             write_id=write_id or str(uuid.uuid4()),
         )

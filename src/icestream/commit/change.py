@@ -1,0 +1,66 @@
+"""What one snapshot is to do to a table: plain data, planned once, tried until it is settled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Operation
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaChange:
+    """A schema that the same commit makes the table's current one.
+
+    Attributes:
+        schema: The new schema; files of the change were written with its field ids.
+        base_schema_id: The table's current schema when the new one was derived.
+        base_last_column_id: The table's highest field id then.
+    """
+
+    schema: Schema
+    base_schema_id: int
+    base_last_column_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One snapshot's worth of changes.
+
+    Attributes:
+        operation: How the snapshot calls itself.
+        branch: Where it goes.
+        added: Data files to add, each under its own partition spec.
+        removed: Data files to remove; each must still be there at commit time.
+        added_deletes: Position delete files to add.
+        removed_deletes: Delete files to remove.
+        base_snapshot_id: The branch's head when the change was planned; None for an empty one.
+        conflict_filter: The rows that the change was computed from. Data added since
+            `base_snapshot_id` that might match is a conflict. None: nothing added conflicts.
+        schema: A schema change that belongs to it.
+        properties: For the snapshot's summary.
+        load_id: Makes a second commit with the same id a no-op.
+        counts: What to remember with the load id.
+    """
+
+    operation: Operation
+    branch: str = MAIN_BRANCH
+    added: tuple[DataFile, ...] = ()
+    removed: tuple[DataFile, ...] = ()
+    added_deletes: tuple[DataFile, ...] = ()
+    removed_deletes: tuple[DataFile, ...] = ()
+    base_snapshot_id: int | None = None
+    conflict_filter: BooleanExpression | None = None
+    schema: SchemaChange | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    load_id: str | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def only_adds(self) -> bool:
+        """Whether it can't conflict with anything: a plain append."""
+        return not self.removed and not self.added_deletes and self.conflict_filter is None

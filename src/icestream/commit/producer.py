@@ -1,0 +1,275 @@
+"""A change becomes manifests, a manifest list and a snapshot that is not in the table yet."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from pyiceberg.avro.codecs import AvroCompressionCodec
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import (
+    DataFile,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    ManifestWriter,
+    write_manifest,
+    write_manifest_list,
+)
+from pyiceberg.table import TableProperties
+from pyiceberg.table.locations import load_location_provider
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssertRefSnapshotId,
+    SetSnapshotRefUpdate,
+    TableRequirement,
+    TableUpdate,
+)
+
+from icestream._pyiceberg import DeleteManifestWriter
+from icestream.commit.change import Change
+from icestream.commit.summary import summarize
+from icestream.errors import CommitConflictError
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """A snapshot that is written and not committed.
+
+    Attributes:
+        updates: What the catalog is to change.
+        requirements: What must hold for that.
+        manifest_list: The snapshot's manifest list.
+        paths: Every metadata file written for it, the manifest list among them.
+    """
+
+    updates: tuple[TableUpdate, ...]
+    requirements: tuple[TableRequirement, ...]
+    manifest_list: str
+    paths: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Producer:
+    """Writes the metadata of one attempt. Make a new one for each.
+
+    Args:
+        change: What the snapshot does.
+        metadata: The table as it is now, with the change's new schema if it has one.
+        io: How files are written.
+        snapshot_id: The same for every attempt, so that a lost answer can be looked up.
+        table: The table's name, for messages.
+    """
+
+    change: Change
+    metadata: TableMetadata
+    io: FileIO
+    snapshot_id: int
+    table: str
+    paths: list[str] = field(default_factory=list)
+    _commit_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    _numbers: Iterable[int] = field(default_factory=itertools.count)
+
+    def produce(self) -> Produced:
+        """Write manifests and the manifest list. On an error, `paths` says what to delete.
+
+        Raises:
+            CommitConflictError: If a file to be removed is no longer in the table.
+        """
+        parent = self.metadata.snapshot_by_name(self.change.branch)
+        manifests, removed_deletes = self._manifests(parent)
+        snapshot = Snapshot(
+            snapshot_id=self.snapshot_id,
+            parent_snapshot_id=parent.snapshot_id if parent else None,
+            manifest_list=self._write_list(manifests, parent),
+            sequence_number=self.metadata.next_sequence_number(),
+            summary=summarize(self.change, self.metadata, parent, removed_deletes),
+            schema_id=self.metadata.current_schema_id,
+        )
+        return Produced(
+            updates=(AddSnapshotUpdate(snapshot=snapshot), self._move_branch(parent)),
+            requirements=(
+                AssertRefSnapshotId(
+                    ref=self.change.branch, snapshot_id=parent.snapshot_id if parent else None
+                ),
+            ),
+            manifest_list=snapshot.manifest_list,
+            paths=tuple(self.paths),
+        )
+
+    def _move_branch(self, parent: Snapshot | None) -> SetSnapshotRefUpdate:
+        before = self.metadata.refs.get(self.change.branch)
+        return SetSnapshotRefUpdate(
+            ref_name=self.change.branch,
+            type=SnapshotRefType.BRANCH,
+            snapshot_id=self.snapshot_id,
+            # A ref is replaced whole: what the branch says of its retention must be said again.
+            max_ref_age_ms=before.max_ref_age_ms if before else None,
+            max_snapshot_age_ms=before.max_snapshot_age_ms if before else None,
+            min_snapshots_to_keep=before.min_snapshots_to_keep if before else None,
+        )
+
+    def _manifests(self, parent: Snapshot | None) -> tuple[list[ManifestFile], list[DataFile]]:
+        """All manifests of the new snapshot, and the delete files that it leaves out."""
+        before = list(parent.manifests(self.io)) if parent else []
+        of = {
+            content: [m for m in before if m.content == content and _is_live(m)]
+            for content in ManifestContent
+        }
+        data = self._without(of[ManifestContent.DATA], self.change.removed)
+        added = self._write_added(self.change.added, self._data_writer)
+        deletes, removed = self._live_deletes(of[ManifestContent.DELETES], data)
+        added_deletes = self._write_added(self.change.added_deletes, self._delete_writer)
+        return added + data + added_deletes + deletes, removed
+
+    def _live_deletes(
+        self, manifests: list[ManifestFile], data: list[ManifestFile]
+    ) -> tuple[list[ManifestFile], list[DataFile]]:
+        """The delete manifests that still matter: a delete file applies to older data only."""
+        removed = list(self.change.removed_deletes)
+        if self.change.removed and manifests:
+            oldest = min(
+                (m.min_sequence_number for m in data if _is_live(m)),
+                default=self.metadata.next_sequence_number(),
+            )
+            named = {file.file_path for file in removed}
+            for manifest in manifests:
+                if manifest.min_sequence_number >= oldest:
+                    continue
+                for entry in manifest.fetch_manifest_entry(self.io, discard_deleted=True):
+                    sequence = entry.sequence_number or 0
+                    if sequence < oldest and entry.data_file.file_path not in named:
+                        removed.append(entry.data_file)
+        return self._without(manifests, removed), removed
+
+    def _without(
+        self, manifests: list[ManifestFile], removed: Sequence[DataFile]
+    ) -> list[ManifestFile]:
+        """The manifests with some files marked as removed; those without any stay as they are."""
+        left = {file.file_path for file in removed}
+        specs = {file.spec_id for file in removed}
+        result = []
+        for manifest in manifests:
+            entries = (
+                manifest.fetch_manifest_entry(self.io, discard_deleted=True)
+                if left and manifest.partition_spec_id in specs
+                else []
+            )
+            if any(entry.data_file.file_path in left for entry in entries):
+                result.append(self._rewrite(manifest, entries, left))
+                left -= {entry.data_file.file_path for entry in entries}
+            else:
+                result.append(manifest)
+        if left:
+            raise CommitConflictError(
+                f"{len(left)} files of {self.table} that this change replaces were removed by "
+                f"another one meanwhile, such as {min(left)}. Nothing was changed; start again"
+            )
+        return result
+
+    def _rewrite(
+        self, manifest: ManifestFile, entries: list[ManifestEntry], removed: set[str]
+    ) -> ManifestFile:
+        make = (
+            self._data_writer if manifest.content == ManifestContent.DATA else self._delete_writer
+        )
+        with make(manifest.partition_spec_id) as writer:
+            for entry in entries:
+                if entry.data_file.file_path in removed:
+                    writer.delete(entry)
+                else:
+                    writer.existing(entry)
+        return writer.to_manifest_file()
+
+    def _write_added(
+        self, files: Sequence[DataFile], make: Callable[[int], ManifestWriter]
+    ) -> list[ManifestFile]:
+        """One manifest per partition spec, or several where they grow beyond the target."""
+        target_bytes = int(
+            self.metadata.properties.get(
+                TableProperties.MANIFEST_TARGET_SIZE_BYTES,
+                TableProperties.MANIFEST_TARGET_SIZE_BYTES_DEFAULT,
+            )
+        )
+        by_spec: dict[int, list[DataFile]] = defaultdict(list)
+        for file in files:
+            by_spec[file.spec_id or 0].append(file)
+        manifests = []
+        for spec_id, group in by_spec.items():
+            waiting = iter(group)
+            for first in waiting:
+                with make(spec_id) as writer:
+                    for file in itertools.chain([first], waiting):
+                        writer.add_entry(self._entry(file))
+                        if writer.tell() >= target_bytes:
+                            break
+                manifests.append(writer.to_manifest_file())
+        return manifests
+
+    def _entry(self, file: DataFile) -> ManifestEntry:
+        return ManifestEntry.from_args(
+            status=ManifestEntryStatus.ADDED,
+            snapshot_id=self.snapshot_id,
+            sequence_number=None,
+            file_sequence_number=None,
+            data_file=file,
+        )
+
+    def _data_writer(self, spec_id: int) -> ManifestWriter:
+        return write_manifest(
+            self.metadata.format_version,
+            self.metadata.specs()[spec_id],
+            self.metadata.schema(),
+            self.io.new_output(self._new_path(f"{self._commit_id}-m{self._next_number()}.avro")),
+            self.snapshot_id,
+            self._compression,
+        )
+
+    def _delete_writer(self, spec_id: int) -> ManifestWriter:
+        return DeleteManifestWriter(
+            self.metadata.specs()[spec_id],
+            self.metadata.schema(),
+            self.io.new_output(self._new_path(f"{self._commit_id}-m{self._next_number()}.avro")),
+            self.snapshot_id,
+            self._compression,
+        )
+
+    def _write_list(self, manifests: list[ManifestFile], parent: Snapshot | None) -> str:
+        path = self._new_path(f"snap-{self.snapshot_id}-0-{self._commit_id}.avro")
+        with write_manifest_list(
+            format_version=self.metadata.format_version,
+            output_file=self.io.new_output(path),
+            snapshot_id=self.snapshot_id,
+            parent_snapshot_id=parent.snapshot_id if parent else None,
+            sequence_number=self.metadata.next_sequence_number(),
+            avro_compression=self._compression,
+        ) as writer:
+            writer.add_manifests(manifests)
+        return path
+
+    def _new_path(self, name: str) -> str:
+        locations = load_location_provider(self.metadata.location, self.metadata.properties)
+        path = locations.new_metadata_location(name)
+        self.paths.append(path)
+        return path
+
+    def _next_number(self) -> int:
+        return next(iter(self._numbers))
+
+    @property
+    def _compression(self) -> AvroCompressionCodec:
+        codec: AvroCompressionCodec = self.metadata.properties.get(  # type: ignore[assignment]
+            TableProperties.WRITE_AVRO_COMPRESSION, TableProperties.WRITE_AVRO_COMPRESSION_DEFAULT
+        )
+        return codec
+
+
+def _is_live(manifest: ManifestFile) -> bool:
+    return manifest.has_added_files() or manifest.has_existing_files()

@@ -1,0 +1,136 @@
+"""When a commit is tried again, and what its errors mean."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import (
+    AuthorizationExpiredError,
+    BadRequestError,
+    CommitFailedException,
+    ForbiddenError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    OAuthError,
+    TooManyRequestsError,
+    UnauthorizedError,
+    WaitingForLockException,
+)
+from pyiceberg.table import TableProperties
+
+_MIN_WAIT_MS = 50
+_MAX_WAIT_MS = 2_000
+_UNKNOWN_TRIES = 3
+
+
+class Outcome(Enum):
+    """What an error of the catalog says of the commit."""
+
+    CONFLICT = "not committed: another commit was first, so try again"
+    REFUSED = "not committed, and trying again won't help"
+    UNKNOWN = "committed or not"
+
+
+_CONFLICTS = (CommitFailedException, WaitingForLockException, TooManyRequestsError)
+_REFUSALS = (
+    AuthorizationExpiredError,
+    BadRequestError,
+    ForbiddenError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    OAuthError,
+    TypeError,
+    UnauthorizedError,
+)
+
+
+def classify(error: BaseException, catalog: Catalog) -> Outcome:
+    """Tell what happened to a commit from the error that it ended with.
+
+    Only an error that is known to come before the catalog's own change counts as refused.
+    """
+    text = str(error)
+    if isinstance(error, _CONFLICTS):
+        return Outcome.CONFLICT
+    if _is_from("sqlalchemy", error):
+        # SQLite says so instead of waiting; PostgreSQL aborts one of two that touch the same row.
+        busy = ("database is locked", "could not serialize", "deadlock detected")
+        return Outcome.CONFLICT if any(word in text for word in busy) else Outcome.UNKNOWN
+    if isinstance(error, ValueError) and ("sequence number" in text or "already exists" in text):
+        return Outcome.CONFLICT  # a commit to another branch came first
+    if isinstance(error, (*_REFUSALS, ValueError)):
+        return Outcome.REFUSED
+    if isinstance(error, OSError) and _is_sql(catalog) and not _is_from("requests", error):
+        return Outcome.REFUSED  # the metadata file could not be written; the row was not touched
+    return Outcome.UNKNOWN
+
+
+def answers_at_once(catalog: Catalog) -> bool:
+    """Whether a commit that is not there after the call can't come later."""
+    return _is_sql(catalog)
+
+
+def _is_from(package: str, error: BaseException) -> bool:
+    return any(kind.__module__.partition(".")[0] == package for kind in type(error).__mro__)
+
+
+def _is_sql(catalog: Catalog) -> bool:
+    return any(kind.__module__ == "pyiceberg.catalog.sql" for kind in type(catalog).__mro__)
+
+
+@dataclass(slots=True)
+class Backoff:
+    """Waits that grow, with chance in them, until the time is used up.
+
+    `commit.retry.*` table properties are honoured. `commit.retry.num-retries` is, only where it is
+    set: its usual 4 is too few for several writers, and the total time bounds the rest.
+    """
+
+    retries: int | None
+    min_wait_seconds: float
+    max_wait_seconds: float
+    total_seconds: float
+    tried: int = 0
+    unknown: int = 0
+    _started: float = field(default_factory=time.monotonic)
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str]) -> Backoff:
+        """The waits that a table asks for."""
+        retries = properties.get(TableProperties.COMMIT_NUM_RETRIES)
+        total = properties.get(
+            TableProperties.COMMIT_TOTAL_RETRY_TIME_MS,
+            TableProperties.COMMIT_TOTAL_RETRY_TIME_MS_DEFAULT,
+        )
+        return cls(
+            retries=None if retries is None else max(0, int(retries)),
+            min_wait_seconds=_wait(
+                properties, TableProperties.COMMIT_MIN_RETRY_WAIT_MS, _MIN_WAIT_MS
+            ),
+            max_wait_seconds=_wait(
+                properties, TableProperties.COMMIT_MAX_RETRY_WAIT_MS, _MAX_WAIT_MS
+            ),
+            total_seconds=max(0, int(total)) / 1000,
+        )
+
+    def wait(self, outcome: Outcome) -> bool:
+        """Wait before the next try; False if there is to be none."""
+        self.tried += 1
+        self.unknown += outcome is Outcome.UNKNOWN
+        left = self.total_seconds - (time.monotonic() - self._started)
+        if left <= 0 or self.unknown > _UNKNOWN_TRIES:
+            return False
+        if self.retries is not None and self.tried > self.retries:
+            return False
+        longest = min(self.max_wait_seconds, self.min_wait_seconds * 2 ** min(self.tried, 16))
+        time.sleep(min(left, random.uniform(self.min_wait_seconds / 2, longest)))
+        return True
+
+
+def _wait(properties: Mapping[str, str], name: str, default_ms: int) -> float:
+    return max(0, int(properties.get(name, default_ms))) / 1000

@@ -1,0 +1,56 @@
+"""What a snapshot says of itself: added, removed and total counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import TableProperties
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import (
+    Operation,
+    Snapshot,
+    SnapshotSummaryCollector,
+    Summary,
+    update_snapshot_summaries,
+)
+
+from icestream.commit.change import Change
+from icestream.commit.load_id import SUMMARY_KEY
+
+
+def summarize(
+    change: Change,
+    metadata: TableMetadata,
+    parent: Snapshot | None,
+    removed_deletes: Sequence[DataFile],
+) -> Summary:
+    """The summary of the snapshot that a change makes on top of its parent."""
+    limit = metadata.properties.get(
+        TableProperties.WRITE_PARTITION_SUMMARY_LIMIT,
+        TableProperties.WRITE_PARTITION_SUMMARY_LIMIT_DEFAULT,
+    )
+    collector = SnapshotSummaryCollector(partition_summary_limit=int(limit))
+    schema, specs = metadata.schema(), metadata.specs()
+    for file in chain(change.added, change.added_deletes):
+        collector.add_file(file, schema, specs[file.spec_id or 0])
+    for file in chain(change.removed, removed_deletes):
+        collector.remove_file(file, schema, specs[file.spec_id or 0])
+    extra = dict(change.properties)
+    if change.load_id is not None:
+        extra[SUMMARY_KEY] = change.load_id
+    # PyIceberg refuses to total a replace; its totals follow the same rule as an overwrite's.
+    replaces = change.operation == Operation.REPLACE
+    totalled = update_snapshot_summaries(
+        Summary(
+            operation=Operation.OVERWRITE if replaces else change.operation,
+            **collector.build(),
+            **extra,
+        ),
+        previous_summary=parent.summary if parent else None,
+    )
+    if not replaces:
+        return totalled
+    counts = {key: totalled[key] for key in totalled.additional_properties}
+    return Summary(operation=Operation.REPLACE, **counts)

@@ -1,0 +1,126 @@
+"""Whether what others committed since a change was planned is in its way.
+
+PyIceberg's own checks miss conflicts (docs/design/0006), so these are ours. They walk the branch
+from its head back to where the change was planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, ManifestEntryStatus
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
+
+from icestream.commit.change import Change
+from icestream.errors import CommitConflictError
+from icestream.read.file_test import file_test
+
+# The columns of a position delete file; its bounds on the path tell which data files it is for.
+_DELETED_PATH_ID = 2147483546
+
+
+def validate(change: Change, metadata: TableMetadata, io: FileIO, *, table: str) -> None:
+    """Refuse a change that others have made wrong since it was planned.
+
+    That the files to remove still exist is found out when the manifests are rewritten.
+
+    Raises:
+        CommitConflictError: If data was added, or rows were deleted, that the change did not see.
+    """
+    if change.only_adds:
+        return
+    head = metadata.snapshot_by_name(change.branch)
+    head_id = head.snapshot_id if head else None
+    if head_id == change.base_snapshot_id:
+        return
+    between = _snapshots_between(change, metadata, head, table)
+    if change.conflict_filter is not None:
+        _refuse_added_data(change, metadata, io, between, table)
+    if change.removed:
+        _refuse_new_deletes(change, io, between, table)
+
+
+def _snapshots_between(
+    change: Change, metadata: TableMetadata, head: Snapshot | None, table: str
+) -> list[Snapshot]:
+    found: list[Snapshot] = []
+    for snapshot in ancestors_of(head, metadata):
+        if snapshot.snapshot_id == change.base_snapshot_id:
+            return found
+        found.append(snapshot)
+    if change.base_snapshot_id is None:
+        return found
+    raise CommitConflictError(
+        f"snapshot {change.base_snapshot_id}, from which this change to {table} was planned, is no "
+        f"longer in the history of {change.branch!r}: it was rolled back or expired meanwhile. "
+        "Nothing was changed; start again"
+    )
+
+
+def _refuse_added_data(
+    change: Change, metadata: TableMetadata, io: FileIO, between: list[Snapshot], table: str
+) -> None:
+    assert change.conflict_filter is not None
+    might_match = file_test(metadata, change.conflict_filter, case_sensitive=True)
+    for snapshot, entry in _added(io, between, ManifestContent.DATA):
+        if snapshot.summary and snapshot.summary.operation == Operation.REPLACE:
+            continue  # the same rows in other files
+        if might_match(entry.data_file):
+            raise CommitConflictError(
+                f"snapshot {snapshot.snapshot_id} added rows to {table} that this change would "
+                f"have had to see ({entry.data_file.file_path}). Nothing was changed; start again, "
+                "or set write.delete.isolation-level to snapshot if such rows may stay"
+            )
+
+
+def _refuse_new_deletes(change: Change, io: FileIO, between: list[Snapshot], table: str) -> None:
+    removed = _Removed.of(change.removed)
+    for snapshot, entry in _added(io, between, ManifestContent.DELETES):
+        if removed.might_be_deleted_from(entry.data_file):
+            raise CommitConflictError(
+                f"snapshot {snapshot.snapshot_id} deleted rows of {table} from files that this "
+                "change rewrites: they would come back. Nothing was changed; start again"
+            )
+
+
+def _added(
+    io: FileIO, between: list[Snapshot], content: ManifestContent
+) -> Iterator[tuple[Snapshot, ManifestEntry]]:
+    for snapshot in between:
+        for manifest in snapshot.manifests(io):
+            if manifest.content != content or manifest.added_snapshot_id != snapshot.snapshot_id:
+                continue
+            for entry in manifest.fetch_manifest_entry(io, discard_deleted=True):
+                if entry.status == ManifestEntryStatus.ADDED:
+                    yield snapshot, entry
+
+
+@dataclass(frozen=True, slots=True)
+class _Removed:
+    """Which delete files might be about files that a change removes."""
+
+    paths: frozenset[bytes]
+    partitions: frozenset[tuple[int, tuple[object, ...]]]
+
+    @classmethod
+    def of(cls, files: tuple[DataFile, ...]) -> _Removed:
+        return cls(
+            frozenset(file.file_path.encode() for file in files),
+            frozenset(_partition_of(file) for file in files),
+        )
+
+    def might_be_deleted_from(self, delete: DataFile) -> bool:
+        lower = (delete.lower_bounds or {}).get(_DELETED_PATH_ID)
+        upper = (delete.upper_bounds or {}).get(_DELETED_PATH_ID)
+        if lower is not None and lower == upper:
+            return lower in self.paths
+        # Unpartitioned equality deletes apply to every partition.
+        return len(delete.partition) == 0 or _partition_of(delete) in self.partitions
+
+
+def _partition_of(file: DataFile) -> tuple[int, tuple[object, ...]]:
+    values = (file.partition[n] for n in range(len(file.partition)))
+    return file.spec_id or 0, tuple("NaN" if value != value else value for value in values)
