@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote_plus
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,6 @@ from pyiceberg.transforms import (
     Transform,
     VoidTransform,
 )
-from pyiceberg.typedef import Record
 from pyiceberg.types import (
     DateType,
     DecimalType,
@@ -39,6 +39,7 @@ from pyiceberg.utils.decimal import unscaled_to_decimal
 
 from icestream.errors import InvalidArgumentError, InvalidDataError, UnsupportedFeatureError
 from icestream.write import transforms
+from icestream.write.decimals import Unscaled
 from icestream.write.stable_order import stable_order
 
 Ids = npt.NDArray[np.int64]
@@ -47,6 +48,8 @@ _FIELD_ID = b"PARQUET:field_id"
 _MICROS_PER_DAY = 86_400 * 10**6
 # 0001-01-01 and 9999-12-31: no date outside of them has a name to put into a path.
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+# Every number of so many digits fits into 64 bits.
+_LONG_DIGITS = 18
 
 
 class Partitioner:
@@ -74,8 +77,6 @@ class Partitioner:
             UnsupportedFeatureError: A transform is unknown or not for its column's type, or the
                 schema lacks a field's column.
         """
-        self._schema = schema
-        self._spec = spec
         self._sources = [_Source.of(schema, field) for field in spec.fields]
         self._ids: dict[tuple[Any, ...], int] = {}
         self._seen: list[tuple[Any, ...]] = []
@@ -117,7 +118,10 @@ class Partitioner:
 
     def path(self, partition_id: int) -> str:
         """A partition's directory, Hive style: `day=2024-02-29/category=red`."""
-        return self._spec.partition_to_path(Record(*self.key(partition_id)), self._schema)
+        key = self.key(partition_id)
+        return "/".join(
+            source.label(value) for source, value in zip(self._sources, key, strict=True)
+        )
 
     def split(self, batch: pa.RecordBatch, ids: Ids) -> Iterator[tuple[int, pa.RecordBatch]]:
         """The rows of each partition of a batch: the function `split`."""
@@ -164,7 +168,7 @@ def cluster(batch: pa.RecordBatch, ids: Ids) -> tuple[pa.RecordBatch, Ids, Ids]:
     if not len(ids):
         return batch, ids, np.zeros(1, dtype=np.int64)
     present, starts = _runs(ids)
-    if len(np.unique(present)) < len(present):
+    if _repeats(present):
         order = stable_order(ids)
         batch = batch.take(pa.array(order))
         present, starts = _runs(ids[order])
@@ -192,6 +196,7 @@ class _Source:
 
     field: PartitionField
     type: IcebergType
+    result_type: IcebergType
     name: str
     value: Callable[[Any], Any]
     limits: tuple[int, int] | None
@@ -207,11 +212,12 @@ class _Source:
                     f"the partition field {field.name!r} is made from column {field.source_id}, "
                     "which the table no longer has: change the table's partition spec"
                 )
-            return cls(field, UnknownType(), field.name, _same, None)
+            return cls(field, UnknownType(), UnknownType(), field.name, _same, None)
         source_type = schema.find_type(field.source_id)
         transforms.check(field.transform, source_type, column=name)
-        value = _value_maker(field.transform, source_type)
-        return cls(field, source_type, name, value, _limits(field.transform, source_type))
+        result_type = field.transform.result_type(source_type)
+        limits = _limits(field.transform, source_type)
+        return cls(field, source_type, result_type, name, _value_maker(result_type), limits)
 
     def transformed(self, batch: pa.RecordBatch) -> pa.Array:
         """The field's value for each row."""
@@ -220,6 +226,11 @@ class _Source:
         return transforms.apply(
             self.field.transform, self.type, self._find(batch), column=self.name
         )
+
+    def label(self, value: Any) -> str:
+        """The field's part of a path: the same as `PartitionSpec.partition_to_path` makes."""
+        text = self.field.transform.to_human_string(self.result_type, value)
+        return f"{quote_plus(self.field.name, safe='')}={quote_plus(text, safe='')}"
 
     def check(self, raw: Any) -> None:
         """Refuse a value that no path can name."""
@@ -263,15 +274,15 @@ def _path_to(fields: pa.Schema | pa.StructType, field_id: int) -> tuple[int, ...
 def _encode(values: pa.Array) -> tuple[Ids, list[Any]]:
     """Number the distinct values in the order of their first rows: each row's number, the values.
 
-    The values are raw: floats are the integers of their bits and decimals their bytes, so that
-    they are told apart exactly, and quickly.
+    The values are raw: floats are the integers of their bits and decimals their unscaled values,
+    so that they are told apart exactly, and quickly.
     """
     if pa.types.is_null(values.type):
         return np.zeros(len(values), dtype=np.int64), [None]
     if pa.types.is_floating(values.type):
         values = _float_bits(values)
     elif pa.types.is_decimal(values.type):
-        values = values.view(pa.binary(16))
+        values = _decimal_bits(values)
     encoded = values.dictionary_encode(null_encoding="encode")
     return encoded.indices.to_numpy().astype(np.int64), _listed(encoded.dictionary)
 
@@ -290,6 +301,14 @@ def _float_bits(values: pa.Array) -> pa.Array:
     if pc.any(nan).as_py():
         values = pc.if_else(nan, pa.scalar(math.nan, values.type), values)
     return values.view(pa.int32() if values.type == pa.float32() else pa.int64())
+
+
+def _decimal_bits(values: pa.Array) -> pa.Array:
+    """The unscaled values of decimals: integers if every one fits, else their bytes."""
+    if values.type.precision > _LONG_DIGITS:
+        return values.view(pa.binary(16))
+    low = Unscaled.of(values).low.view(np.int64)
+    return pa.array(low, mask=values.is_null().to_numpy(zero_copy_only=False))
 
 
 def _combine(
@@ -317,15 +336,27 @@ def _runs(ids: Ids) -> tuple[Ids, Ids]:
     return ids[starts], starts
 
 
-def _value_maker(transform: Transform[Any, Any], source_type: IcebergType) -> Callable[[Any], Any]:
+def _repeats(numbers: Ids) -> bool:
+    """Whether a number occurs twice."""
+    lowest = int(numbers.min())
+    span = int(numbers.max()) - lowest + 1
+    if span < len(numbers):
+        return True
+    if span > 16 * len(numbers):
+        return len(np.unique(numbers)) < len(numbers)
+    return bool(np.bincount(numbers - lowest).max() > 1)
+
+
+def _value_maker(result_type: IcebergType) -> Callable[[Any], Any]:
     """What makes a partition value of a raw one."""
-    result_type = transform.result_type(source_type)
     if isinstance(result_type, FloatType):
         return lambda bits: _float(struct.unpack("<f", struct.pack("<i", bits))[0])
     if isinstance(result_type, DoubleType):
         return lambda bits: _float(struct.unpack("<d", struct.pack("<q", bits))[0])
     if isinstance(result_type, DecimalType):
         scale = result_type.scale
+        if result_type.precision <= _LONG_DIGITS:
+            return lambda unscaled: unscaled_to_decimal(unscaled, scale)
         return lambda raw: unscaled_to_decimal(int.from_bytes(raw, "little", signed=True), scale)
     if isinstance(result_type, UUIDType):
         return lambda raw: uuid.UUID(bytes=raw)

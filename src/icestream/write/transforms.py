@@ -99,7 +99,8 @@ def apply(
         column: What errors call the column.
 
     Returns:
-        As many values, in the Arrow type of `internal_type(...)` of the transform's result.
+        As many values: int32 for bucket, year, month, day and hour, else of `internal_type` of the
+        column's type; large strings and binaries stay large.
 
     Raises:
         UnsupportedFeatureError: Nobody knows the transform, or it is not for such a column.
@@ -109,10 +110,11 @@ def apply(
     """
     check(transform, source_type, column=column)
     if isinstance(transform, VoidTransform):
-        return pa.nulls(len(values), internal_type(source_type))
+        return pa.nulls(len(values), _arrow_types(source_type, values.type)[1])
     inside = to_internal(source_type, values, column=column)
     if not len(inside):
-        return pa.nulls(0, internal_type(transform.result_type(source_type)))
+        counted = isinstance(transform, (BucketTransform, TimeTransform))
+        return pa.nulls(0, pa.int32() if counted else inside.type)
     if isinstance(transform, BucketTransform):
         return _bucket(transform.num_buckets, source_type, inside)
     if isinstance(transform, TruncateTransform):
@@ -268,8 +270,16 @@ def _since_epoch(
         return _int32(days, nulls)
     if not isinstance(transform, (MonthTransform, YearTransform)):
         raise UnsupportedFeatureError(f"icestream does not know the transform {transform!r}")
-    unit = "M" if isinstance(transform, MonthTransform) else "Y"
-    return _int32(days.astype("datetime64[D]").astype(f"datetime64[{unit}]").view(np.int64), nulls)
+    return _int32(_calendar(days, "M" if isinstance(transform, MonthTransform) else "Y"), nulls)
+
+
+def _calendar(days: npt.NDArray[np.int64], unit: str) -> npt.NDArray[np.int64]:
+    """The months ("M") or years ("Y") that days lie in, from a table of all days if it is short."""
+    first, last = int(days.min()), int(days.max())
+    short = last - first < len(days)
+    dates = (np.arange(first, last + 1) if short else days).astype("datetime64[D]")
+    numbers: npt.NDArray[np.int64] = dates.astype(f"datetime64[{unit}]").view(np.int64)
+    return numbers[days - first] if short else numbers
 
 
 def _numbers(values: pa.Array) -> npt.NDArray[Any]:
