@@ -6,8 +6,9 @@ PyIceberg changes it, so that moving to a new minor version is a matter of mendi
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterable
+from types import SimpleNamespace
+from typing import Any, Protocol
 
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator
@@ -15,8 +16,10 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestWriterV2
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.table.update.schema import UpdateSchema
 
 
 class Metrics(Protocol):
@@ -70,3 +73,29 @@ def commit_to_catalog(
     `Table` has no public way that also deletes old metadata files where the table asks for it.
     """
     table._do_commit(updates, requirements)
+
+
+def evolved_schema(
+    metadata: TableMetadata, base: Schema, changes: Iterable[Callable[[UpdateSchema], object]]
+) -> Schema:
+    """The schema that an update of `base` would commit, worked out without a catalog.
+
+    Args:
+        metadata: The table, which knows the last column id, all schemas and all partition specs.
+        base: The schema that is changed: the table's current one, or one evolved from it.
+        changes: What is done to the update, in order.
+
+    Raises:
+        ValueError: If a change is refused.
+    """
+    schemas = [*metadata.schemas]
+    if base not in schemas:
+        schemas.append(base)
+    as_if = SimpleNamespace(schema=lambda: base, schemas=schemas)
+    as_if.partition_specs = metadata.partition_specs
+    as_if.last_column_id = max(metadata.last_column_id, base.highest_field_id)
+    transaction: Any = SimpleNamespace(table_metadata=as_if)
+    update = UpdateSchema(transaction)
+    for change in changes:
+        change(update)
+    return update._apply()

@@ -25,7 +25,8 @@ from pyiceberg.expressions import (
     StartsWith,
 )
 from pyiceberg.schema import Schema
-from pyiceberg.types import DoubleType, LongType, NestedField, StringType
+from pyiceberg.table.update.schema import UpdateSchema
+from pyiceberg.types import DoubleType, LongType, NestedField, StringType, StructType
 
 import icestream
 from icestream import _pyiceberg
@@ -123,6 +124,28 @@ def test_equality_delete_files_are_found_among_other_files(tmp_path: Path) -> No
     snapshot = table.current_snapshot()
     assert snapshot is not None
     assert set(_pyiceberg.equality_delete_paths(snapshot, table.io)) == paths
+    catalog.close()
+
+
+# `_apply` of `UpdateSchema`, by `evolved_schema`
+
+
+def test_a_schema_is_evolved_without_a_catalog_as_a_real_update_would(tmp_path: Path) -> None:
+    catalog: SqlCatalog = make_catalog(tmp_path)
+    table = catalog.create_table("db.t", _SCHEMA)
+
+    def change(update: UpdateSchema) -> None:
+        update.add_column("new", StructType(NestedField(1, "x", LongType())))
+        update.make_column_optional("n")
+
+    planned = _pyiceberg.evolved_schema(table.metadata, table.schema(), [change])
+    with table.update_schema() as update:
+        change(update)
+    assert (planned.schema_id, planned.fields) == (table.schema().schema_id, table.schema().fields)
+    further = _pyiceberg.evolved_schema(
+        table.metadata, planned, [lambda update: update.add_column("more", LongType())]
+    )
+    assert (further.schema_id, further.highest_field_id) == (2, planned.highest_field_id + 1)
     catalog.close()
 
 

@@ -1,0 +1,182 @@
+"""Batches of the stream become batches as files get them.
+
+A plan is made once per stream; converting a batch is then a walk over ready-made functions. Columns
+that are right as they are pass through without a copy. Files get PyIceberg's types with 32-bit
+offsets: `string`, `binary` and `list`, never their large forms, since a row group's text is far
+below 2 GB and offsets of half the size are buffered and encoded.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyiceberg.schema import Schema, sanitize_column_names
+from pyiceberg.types import (
+    IcebergType,
+    ListType,
+    MapType,
+    NestedField,
+    PrimitiveType,
+    StructType,
+)
+
+from icestream.errors import InvalidDataError, UnsupportedFeatureError
+from icestream.write.columns import Column, ColumnCompiler, Unstorable
+from icestream.write.comparison import SchemaMode, compare, never_optional
+from icestream.write.nested import nulls
+from icestream.write.schema import check_mode, mismatch
+from icestream.write.types import downcasts_nanoseconds, file_type
+
+_FIELD_ID = b"PARQUET:field_id"
+_DOC = b"doc"
+
+
+class Conformer:
+    """Turns a stream's batches into what files get.
+
+    Args:
+        arrow_schema: The stream's schema.
+        schema: The table's schema as planned by `plan_schema`, so that every column fits.
+        mode: With `evolve`, nulls in required columns are no error but noted in `loosened`.
+        table: The table's name, for messages.
+        format_version: The table's; it matters for nothing that fits.
+        downcast_ns: As in `plan_schema`.
+
+    Attributes:
+        file_schema: The schema of every converted batch, with field ids. Required columns are not
+            nullable in it, except with `evolve`, where a null may still come.
+        loosened: Ids of required fields in which nulls were found: the commit makes them optional.
+            Only with `evolve`; identifiers and keys of maps are an error in every mode.
+        rows: Rows converted so far.
+
+    Raises:
+        SchemaMismatchError: If a column does not fit the schema.
+        UnsupportedFeatureError: If the table has a type that can't be written.
+
+    Memory: what `convert` returns shares the buffers of columns that need no cast. A batch has to
+        be small enough for 32-bit offsets: callers pass slices below 512 MB; a slice of a larger
+        batch is as good as a batch of its own.
+    """
+
+    def __init__(
+        self,
+        arrow_schema: pa.Schema,
+        schema: Schema,
+        *,
+        mode: SchemaMode,
+        table: str,
+        format_version: int = 2,
+        downcast_ns: bool | None = None,
+    ) -> None:
+        check_mode(mode)
+        cut = downcasts_nanoseconds() if downcast_ns is None else downcast_ns
+        found = compare(
+            schema, arrow_schema, mode=mode, format_version=format_version, downcast_ns=cut
+        )
+        if found.differences or found.changes:
+            raise mismatch(table, found, evolving_helps=False)
+        self._table = table
+        self.rows = 0
+        self.loosened: set[int] = set()
+        names = sanitize_column_names(schema)
+        fixed = None if mode != "evolve" else never_optional(schema)
+        self.file_schema = pa.schema([_file_field(f, fixed) for f in names.fields])
+        _check_names(names, table)
+        compiler = ColumnCompiler(downcast_ns=cut, loosened=self.loosened)
+        positions = {name: at for at, name in enumerate(arrow_schema.names)}
+        self._nulls = _Nulls()
+        self._columns: list[tuple[int | None, Column]] = []
+        for wanted, target in zip(schema.fields, self.file_schema, strict=True):
+            at = positions.get(wanted.name)
+            if at is None:
+                self._columns.append((None, self._nulls.column(target)))
+                continue
+            source = arrow_schema.field(at).type
+            self._columns.append((at, compiler.column(source, wanted, target, (wanted.name,))))
+
+    def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch as files get it: `file_schema`, exactly.
+
+        Raises:
+            InvalidDataError: If a value can't be stored: naming the column and the row, counted
+                from 0 at the stream's first.
+        """
+        columns = batch.columns
+        absent = pa.nulls(batch.num_rows)
+        arrays = []
+        for position, convert in self._columns:
+            array = absent if position is None else columns[position]
+            try:
+                arrays.append(convert(array))
+            except Unstorable as error:
+                raise self._at_row(error, convert, array) from error
+        self.rows += batch.num_rows
+        return pa.RecordBatch.from_arrays(arrays, schema=self.file_schema)
+
+    def _at_row(self, error: Unstorable, convert: Column, array: pa.Array) -> InvalidDataError:
+        """Find the first row that can't be stored: the shortest beginning that fails, less one."""
+        low, high = 1, len(array)
+        while low < high:
+            middle = (low + high) // 2
+            try:
+                convert(array.slice(0, middle))
+                low = middle + 1
+            except Unstorable:
+                high = middle
+        return InvalidDataError(
+            f"column {error.column!r} of the stream can't be stored in {self._table}: {error}; "
+            f"first in row {self.rows + low - 1}, counted from 0: mend the value",
+            column=error.column,
+        )
+
+
+class _Nulls:
+    """Columns that are not in the stream: one array for all of the same type and length."""
+
+    def __init__(self) -> None:
+        self._made: dict[pa.DataType, pa.Array] = {}
+
+    def column(self, target: pa.Field) -> Column:
+        kind = target.type
+        if pa.types.is_nested(kind):  # whose equality does not see field ids
+            return lambda array, hidden=0: nulls(len(array), kind)
+
+        def shared(array: pa.Array, hidden: int = 0) -> pa.Array:
+            made = self._made.get(kind)
+            if made is None or len(made) != len(array):
+                made = self._made[kind] = pa.nulls(len(array), kind)
+            return made
+
+        return shared
+
+
+def _file_field(wanted: NestedField, fixed: frozenset[int] | None) -> pa.Field:
+    """The field of a file; all but the `fixed` ids are nullable if ids are given."""
+    metadata = {_FIELD_ID: str(wanted.field_id)}
+    if wanted.doc:
+        metadata[_DOC] = wanted.doc
+    nullable = wanted.optional or (fixed is not None and wanted.field_id not in fixed)
+    kind = _file_kind(wanted.field_type, fixed)
+    return pa.field(wanted.name, kind, nullable=nullable, metadata=metadata)
+
+
+def _file_kind(wanted: IcebergType, fixed: frozenset[int] | None) -> pa.DataType:
+    if isinstance(wanted, StructType):
+        return pa.struct([_file_field(f, fixed) for f in wanted.fields])
+    if isinstance(wanted, ListType):
+        return pa.list_(_file_field(wanted.element_field, fixed))
+    if isinstance(wanted, MapType):
+        key = _file_field(wanted.key_field, fixed)
+        return pa.map_(key, _file_field(wanted.value_field, fixed))
+    assert isinstance(wanted, PrimitiveType)
+    return file_type(wanted)
+
+
+def _check_names(names: Schema, table: str) -> None:
+    seen: set[str] = set()
+    for name in (f.name for f in names.fields):
+        if name in seen:
+            raise UnsupportedFeatureError(
+                f"two columns of {table} would both be called {name!r} in Parquet files, where "
+                "other characters than letters, digits and _ are replaced: rename one of them"
+            )
+        seen.add(name)

@@ -1,0 +1,125 @@
+"""Whether a stream fits a table, and what becomes of the table's schema.
+
+| mode | column not in the table | required column not in the stream | wider type in the stream |
+|---|---|---|---|
+| `freeze` | error | error | error |
+| `discard` | left out, and reported | error | error |
+| `evolve` | added, optional | made optional | the table's column is widened |
+
+Widening is int to long, float to double, and a decimal to more digits with the same scale; all of
+it on every level, except that keys of maps never change. Identifier fields are never made optional.
+A new column of Arrow's null type has no type to be added with: it is left out, and reported. New
+fields are optional on every level and take their comments from Arrow's `doc` metadata; comments of
+existing columns stay. Types that fit without any change are listed in `icestream.write.types`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import get_args
+
+import pyarrow as pa
+from pyiceberg.schema import Schema, index_by_name
+
+from icestream._pyiceberg import evolved_schema
+from icestream.errors import InvalidArgumentError, SchemaMismatchError
+from icestream.write.comparison import Comparison, SchemaMode, compare
+from icestream.write.target import WriteTarget
+from icestream.write.types import downcasts_nanoseconds
+
+__all__ = ["SchemaMode", "SchemaPlan", "check_mode", "mismatch", "plan_schema"]
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaPlan:
+    """What a stream means for a table.
+
+    Attributes:
+        schema: The schema to write with: the target's own if nothing changes.
+        changes: What changes in the table, each as a sentence.
+        discarded: Columns of the stream that are not written, with dots for nested ones.
+    """
+
+    schema: Schema
+    changes: tuple[str, ...] = ()
+    discarded: tuple[str, ...] = ()
+
+
+def check_mode(mode: str) -> None:
+    """Refuse what is no schema mode.
+
+    Raises:
+        InvalidArgumentError: Naming those there are.
+    """
+    if mode not in get_args(SchemaMode):
+        raise InvalidArgumentError(f"schema_mode is {mode!r}: give 'freeze', 'evolve' or 'discard'")
+
+
+def plan_schema(
+    target: WriteTarget,
+    arrow_schema: pa.Schema,
+    *,
+    mode: SchemaMode,
+    downcast_ns: bool | None = None,
+) -> SchemaPlan:
+    """Compare a stream's schema with the target's, and plan the change if there is to be one.
+
+    Args:
+        target: The table; its `schema` is the one compared with and evolved from.
+        arrow_schema: The stream's schema.
+        mode: What to do about differences.
+        downcast_ns: Whether nanoseconds may be cut to microseconds; None: as PyIceberg's
+            configuration says.
+
+    Raises:
+        SchemaMismatchError: If the stream can't be written in this mode; lists every difference.
+    """
+    check_mode(mode)
+    cut = downcasts_nanoseconds() if downcast_ns is None else downcast_ns
+    version = target.metadata.format_version
+
+    def found_with(tried: SchemaMode) -> Comparison:
+        return compare(
+            target.schema, arrow_schema, mode=tried, format_version=version, downcast_ns=cut
+        )
+
+    found = found_with(mode)
+    if found.differences:
+        evolving_helps = mode != "evolve" and not found_with("evolve").differences
+        raise mismatch(target.table, found, evolving_helps=evolving_helps)
+    discarded = tuple(found.discarded)
+    if not found.changes:
+        return SchemaPlan(target.schema, (), discarded)
+    return SchemaPlan(_evolved(target, found), tuple(c.text for c in found.changes), discarded)
+
+
+def _evolved(target: WriteTarget, found: Comparison) -> Schema:
+    try:
+        schema = evolved_schema(
+            target.metadata, target.schema, [change.make for change in found.changes]
+        )
+        index_by_name(schema)  # finds names that are one and the same once written with dots
+    except ValueError as error:
+        text = f"the columns of the stream can't be added: {error}"
+        raise SchemaMismatchError(
+            f"{text} (table {target.table}): rename them", differences=(text,)
+        ) from error
+    # A schema that the table had before keeps the number it had.
+    return next((s for s in target.metadata.schemas if s == schema), schema)
+
+
+def mismatch(table: str, found: Comparison, *, evolving_helps: bool) -> SchemaMismatchError:
+    """The error for differences: all of them, and what to do next."""
+    differences = tuple(d.text for d in found.differences)
+    remedies = []
+    if all(d.unknown for d in found.differences):
+        remedies.append("drop these columns or load with schema_mode='discard'")
+    else:
+        remedies.append("change the stream")
+    if evolving_helps:
+        remedies.append("load with schema_mode='evolve' to change the table")
+    listed = "; ".join(differences)
+    return SchemaMismatchError(
+        f"the stream does not fit table {table}: {listed}: {', or '.join(remedies)}",
+        differences=differences,
+    )

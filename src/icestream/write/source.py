@@ -1,0 +1,335 @@
+"""Any Arrow stream, opened once and read batch by batch; nothing of it is collected."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from os import PathLike
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from icestream.errors import InvalidArgumentError, SchemaMismatchError
+
+_ACCEPTED = (
+    "a pyarrow Table, RecordBatch, RecordBatchReader, Dataset or Scanner, an iterable of batches, "
+    "an object with __arrow_c_stream__ (a Polars or pandas frame, a DuckDB relation, an icestream "
+    "scan), or a function without arguments that returns one of these"
+)
+_logger = logging.getLogger(__name__)
+
+
+class ArrowSource:
+    """A stream of batches that all have one schema (nullability aside), read exactly once.
+
+    Args:
+        schema: Its schema; None if there is nothing in it.
+        batches: The batches, in order. Those without rows are left out.
+        close: Called once at the end, or when the reader stops early.
+
+    Attributes:
+        schema: The first batch's schema. None means that there are no rows and no columns are
+            known: an iterable without items.
+
+    Memory: holds one batch at most.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema | None,
+        batches: Iterator[pa.RecordBatch],
+        close: Callable[[], None],
+    ) -> None:
+        self.schema = schema
+        self._batches: Iterator[pa.RecordBatch] | None = batches
+        self._close: Callable[[], None] | None = close
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        batches, self._batches = self._batches, None
+        if batches is None:
+            raise InvalidArgumentError("this stream has been read already: open it again")
+        return self._read(batches)
+
+    def _read(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            for number, batch in enumerate(batches):
+                if not batch.schema.equals(self.schema):
+                    _check_same(batch.schema, self.schema, number)
+                if batch.num_rows:
+                    yield batch
+                del batch  # before the next one is made
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Let go of what the stream reads from. A second call does nothing."""
+        self._batches = None
+        close, self._close = self._close, None
+        if close is not None:
+            close()
+
+    def __enter__(self) -> ArrowSource:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self.close()
+        except Exception:
+            if error is None:
+                raise
+            _logger.debug("closing the stream failed after another error", exc_info=True)
+
+
+def open_source(source: object) -> ArrowSource:
+    """Open anything that gives Arrow batches.
+
+    Args:
+        source: A `pa.Table`, `pa.RecordBatch`, `pa.RecordBatchReader`, dataset or scanner; an
+            object with `__arrow_c_stream__` or `__arrow_c_array__`; an iterable of those, of which
+            the first item is taken at once to learn the schema; or a function without arguments
+            that returns any of these.
+
+    Raises:
+        InvalidArgumentError: If it is nothing of the kind; says what to do instead.
+        SchemaMismatchError: If two columns have the same name.
+
+    Memory: one batch at a time, as the source cuts them. A `Dataset` is scanned with little
+        read-ahead; a `Scanner` reads ahead as it was made to.
+    """
+    opened = _open(source)
+    if opened is None and callable(source):
+        opened = _open(_call(source))
+    if opened is None:
+        raise _refusal(source)
+    if opened.schema is not None:
+        try:
+            _check_names(opened.schema)
+        except SchemaMismatchError:
+            opened.close()
+            raise
+    return opened
+
+
+def can_reopen(source: object) -> bool:
+    """Whether the same rows can be read again by opening the source a second time.
+
+    True for functions, and for what holds its rows: tables, batches, datasets, and lists and tuples
+    of batches. Frames and relations of other libraries can't be told from streams that run dry:
+    pass `lambda: frame`.
+    """
+    if isinstance(source, (pa.Table, pa.RecordBatch, ds.Dataset)):
+        return True
+    if isinstance(source, (list, tuple)):
+        return all(isinstance(item, (pa.Table, pa.RecordBatch)) for item in source)
+    return not _is_stream(source) and not isinstance(source, Iterable) and callable(source)
+
+
+def _open(source: Any) -> ArrowSource | None:
+    if isinstance(source, ArrowSource):
+        return source
+    if isinstance(source, pa.RecordBatch):
+        return ArrowSource(source.schema, iter([source]), _nothing)
+    if isinstance(source, ds.Dataset):
+        source = source.scanner(batch_readahead=2, fragment_readahead=1)
+    if isinstance(source, (pa.Table, ds.Scanner)):
+        source = source.to_reader()
+    if isinstance(source, pa.RecordBatchReader):
+        return ArrowSource(source.schema, _read_all(source), source.close)
+    if _gives_batches(source):
+        batches = iter(source)
+        return ArrowSource(source.schema, batches, getattr(batches, "close", _nothing))
+    if _is_stream(source):
+        return _open_capsule(source)
+    if isinstance(source, Iterable) and not isinstance(source, (str, bytes, Mapping, PathLike)):
+        return _open_items(iter(source), source)
+    return None
+
+
+def _nothing() -> None:
+    pass
+
+
+def _read_all(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    while True:
+        try:
+            batch = reader.read_next_batch()
+        except StopIteration:
+            return
+        yield batch
+        del batch
+
+
+def _is_stream(source: object) -> bool:
+    return hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__")
+
+
+def _gives_batches(source: Any) -> bool:
+    """Whether it can be iterated over as it is, as our own scans: errors keep their types."""
+    return (
+        hasattr(source, "__arrow_c_stream__")
+        and isinstance(getattr(source, "schema", None), pa.Schema)
+        and isinstance(source, Iterable)
+    )
+
+
+def _open_capsule(source: Any) -> ArrowSource:
+    try:
+        if hasattr(source, "__arrow_c_stream__"):
+            reader = pa.RecordBatchReader.from_stream(source)
+        else:
+            batch = pa.record_batch(source)
+            return ArrowSource(batch.schema, iter([batch]), _nothing)
+    except pa.ArrowInvalid as error:
+        raise InvalidArgumentError(
+            f"the {_type(source)} does not hold rows of named columns ({error}): pass {_ACCEPTED}"
+        ) from error
+    return ArrowSource(reader.schema, _read_all(reader), reader.close)
+
+
+def _open_items(items: Iterator[Any], source: object) -> ArrowSource:
+    """An iterable: its first item says what the columns are."""
+    close: Callable[[], None] = getattr(items, "close", _nothing)
+    try:
+        for first in items:
+            opened = _open_item(first, source, 0)
+            return ArrowSource(opened.schema, _chain(opened, items, source), close)
+    except BaseException:
+        close()
+        raise
+    return ArrowSource(None, iter(()), close)
+
+
+def _chain(first: ArrowSource, items: Iterator[Any], source: object) -> Iterator[pa.RecordBatch]:
+    yield from _batches(first)
+    del first
+    for number, item in enumerate(items, start=1):
+        yield from _batches(_open_item(item, source, number))
+        del item
+
+
+def _batches(item: ArrowSource) -> Iterator[pa.RecordBatch]:
+    """The batches of an item; one without rows still shows its schema."""
+    assert item.schema is not None
+    seen = False
+    for batch in item:
+        seen = True
+        yield batch
+        del batch
+    if not seen:
+        yield pa.RecordBatch.from_pylist([], schema=item.schema)
+
+
+def _open_item(item: object, source: object, number: int) -> ArrowSource:
+    if isinstance(item, (pa.RecordBatch, pa.Table)) or _is_stream(item):
+        opened = _open(item)
+        if opened is not None:
+            return opened
+    if isinstance(item, Mapping):
+        raise InvalidArgumentError(
+            f"item {number} of the {_type(source)} is a {_type(item)}: make Arrow batches of rows, "
+            "with pyarrow.RecordBatch.from_pylist(rows) for some thousands at a time"
+        )
+    raise InvalidArgumentError(
+        f"item {number} of the {_type(source)} is a {_type(item)}, not a pyarrow RecordBatch or "
+        f"Table: pass {_ACCEPTED}"
+    )
+
+
+def _call(source: Callable[..., object]) -> object:
+    try:
+        inspect.signature(source).bind()
+    except TypeError:
+        raise InvalidArgumentError(
+            f"{source!r} needs arguments: pass a function without, such as lambda: open_it(path)"
+        ) from None
+    except ValueError:  # a built-in that does not tell
+        pass
+    return source()
+
+
+def _refusal(source: object) -> InvalidArgumentError:
+    if isinstance(source, (str, bytes, PathLike)):
+        what = "open the files first, for example with pyarrow.dataset.dataset(path)"
+    elif isinstance(source, Mapping):
+        what = "make a table of it with pyarrow.table(columns)"
+    elif _type(source).startswith("pandas."):
+        what = "convert it with pyarrow.Table.from_pandas(frame, preserve_index=False)"
+    elif hasattr(source, "collect_batches"):
+        what = "pass frame.collect_batches() or frame.collect()"
+    elif callable(source):
+        what = f"the function gave none of them: have it return {_ACCEPTED}"
+        return InvalidArgumentError(f"{source!r} can't be written: {what}")
+    else:
+        what = f"pass {_ACCEPTED}"
+    return InvalidArgumentError(f"a {_type(source)} is no stream of Arrow batches: {what}")
+
+
+def _type(source: object) -> str:
+    kind = type(source)
+    module = kind.__module__.split(".")[0]
+    return kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"
+
+
+def _check_names(schema: pa.Schema) -> None:
+    doubled = [name for name, count in Counter(schema.names).items() if count > 1]
+    if doubled:
+        differences = tuple(f"column {name!r} is in the stream more than once" for name in doubled)
+        raise SchemaMismatchError(
+            f"{'; '.join(differences)}: rename them, since columns are matched by name",
+            differences=differences,
+        )
+
+
+def _check_same(given: pa.Schema, first: pa.Schema, number: int) -> None:
+    """Refuse a batch with other columns; other nullability is fine.
+
+    Raises:
+        SchemaMismatchError: If names, their order or types differ.
+    """
+    differences = tuple(_differences(given, first))
+    if differences:
+        raise SchemaMismatchError(
+            f"batch {number} of the stream, counted from 0, has another schema than the first: "
+            f"{'; '.join(differences)}: give all batches one schema",
+            differences=differences,
+        )
+
+
+def _differences(given: pa.Schema, first: pa.Schema) -> Iterator[str]:
+    for name in first.names:
+        if name not in given.names:
+            yield f"column {name!r} is missing"
+    for field in given:
+        if field.name not in first.names:
+            yield f"column {field.name!r} is new"
+        elif _nullable(field.type) != _nullable(first.field(field.name).type):
+            kind = first.field(field.name).type
+            yield f"column {field.name!r} is {field.type}, and was {kind}"
+    if sorted(given.names) == sorted(first.names) and given.names != first.names:
+        yield f"the columns are in another order: {', '.join(given.names)}"
+
+
+def _nullable(kind: pa.DataType) -> pa.DataType:
+    """The type with every field below it nullable, for comparison."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(f.name, _nullable(f.type)) for f in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_nullable(kind.key_type), _nullable(kind.item_type))
+    for is_kind, make in (
+        (pa.types.is_list, pa.list_),
+        (pa.types.is_large_list, pa.large_list),
+        (pa.types.is_list_view, pa.list_view),
+        (pa.types.is_large_list_view, pa.large_list_view),
+    ):
+        if is_kind(kind):
+            return make(_nullable(kind.value_type))
+    return kind
