@@ -131,7 +131,7 @@ class Partitioner:
         """Number the partitions of one batch: each row's number, and each number's raw values."""
         if not self._sources:
             return np.zeros(batch.num_rows, dtype=np.int64), [()]
-        encoded = [_encode(source.transformed(batch)) for source in self._sources]
+        encoded = [source.encoded(batch) for source in self._sources]
         codes, values = encoded[0]
         parts = [np.arange(len(values))]
         for field_codes, field_values in encoded[1:]:
@@ -219,13 +219,18 @@ class _Source:
         limits = _limits(field.transform, source_type)
         return cls(field, source_type, result_type, name, _value_maker(result_type), limits)
 
-    def transformed(self, batch: pa.RecordBatch) -> pa.Array:
-        """The field's value for each row."""
-        if isinstance(self.field.transform, VoidTransform):
-            return pa.nulls(batch.num_rows)
-        return transforms.apply(
-            self.field.transform, self.type, self._find(batch), column=self.name
-        )
+    def encoded(self, batch: pa.RecordBatch) -> tuple[Ids, list[Any]]:
+        """Number the field's distinct values: each row's number, and each number's raw value."""
+        transform = self.field.transform
+        if isinstance(transform, VoidTransform):
+            return _encode(pa.nulls(batch.num_rows))
+        values = transforms.apply(transform, self.type, self._find(batch), column=self.name)
+        try:
+            return _encode(values)
+        except UnicodeDecodeError as error:
+            raise InvalidDataError(
+                f"column {self.name!r} has a text that is no UTF-8: {error}", column=self.name
+            ) from error
 
     def label(self, value: Any) -> str:
         """The field's part of a path: the same as `PartitionSpec.partition_to_path` makes."""
@@ -284,15 +289,7 @@ def _encode(values: pa.Array) -> tuple[Ids, list[Any]]:
     elif pa.types.is_decimal(values.type):
         values = _decimal_bits(values)
     encoded = values.dictionary_encode(null_encoding="encode")
-    return encoded.indices.to_numpy().astype(np.int64), _listed(encoded.dictionary)
-
-
-def _listed(values: pa.Array) -> list[Any]:
-    if not pa.types.is_integer(values.type) or values.null_count:
-        listed: list[Any] = values.to_pylist()
-    else:
-        listed = values.to_numpy().tolist()
-    return listed
+    return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()
 
 
 def _float_bits(values: pa.Array) -> pa.Array:

@@ -238,7 +238,12 @@ def _bytes(buffer: pa.Buffer | None) -> npt.NDArray[np.uint8]:
 
 def _truncate(width: int, source_type: IcebergType, values: pa.Array, column: str) -> pa.Array:
     if isinstance(source_type, StringType):
-        return pc.utf8_slice_codeunits(values, 0, width)
+        try:
+            return pc.utf8_slice_codeunits(values, 0, width)
+        except pa.ArrowInvalid as error:
+            raise InvalidDataError(
+                f"column {column!r} has a text that is no UTF-8: {error}", column=column
+            ) from error
     if isinstance(source_type, BinaryType):
         return pc.binary_slice(values, 0, width)
     nulls = _nulls(values)
