@@ -26,6 +26,11 @@ if "pyarrow" not in _sys.modules and _sys.platform != "win32":
     _os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
 
 if _TYPE_CHECKING:
+    from icestream.commit.append import append
+    from icestream.commit.commit_files import commit_files
+    from icestream.commit.delete import delete
+    from icestream.commit.overwrite import overwrite
+    from icestream.commit.write_files import write_files, write_target
     from icestream.errors import (
         CatalogError,
         CommitConflictError,
@@ -53,10 +58,17 @@ if _TYPE_CHECKING:
     from icestream.read.scan import Scan, read_splits, scan
     from icestream.read.split import Split
     from icestream.report import ScanExplanation, ScanReport, WriteReport
+    from icestream.write.new_file import NewFile
+    from icestream.write.target import WriteTarget
 
 __version__ = "0.1.0.dev0"
 
 _HOMES = {
+    "icestream.commit.append": ("append",),
+    "icestream.commit.commit_files": ("commit_files",),
+    "icestream.commit.delete": ("delete",),
+    "icestream.commit.overwrite": ("overwrite",),
+    "icestream.commit.write_files": ("write_files", "write_target"),
     "icestream.errors": (
         "CatalogError",
         "CommitConflictError",
@@ -84,6 +96,8 @@ _HOMES = {
     "icestream.read.scan": ("Scan", "read_splits", "scan"),
     "icestream.read.split": ("Split",),
     "icestream.report": ("ScanExplanation", "ScanReport", "WriteReport"),
+    "icestream.write.new_file": ("NewFile",),
+    "icestream.write.target": ("WriteTarget",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -101,6 +115,7 @@ __all__ = [
     "MemoryBudget",
     "MemoryBudgetError",
     "MissingExtraError",
+    "NewFile",
     "ProjectionError",
     "ReadError",
     "Scan",
@@ -115,10 +130,17 @@ __all__ = [
     "UnsupportedFeatureError",
     "WriteError",
     "WriteReport",
+    "WriteTarget",
     "WriterClosedError",
     "__version__",
+    "append",
+    "commit_files",
+    "delete",
+    "overwrite",
     "read_splits",
     "scan",
+    "write_files",
+    "write_target",
 ]
 
 

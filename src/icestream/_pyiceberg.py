@@ -11,14 +11,19 @@ from types import SimpleNamespace
 from typing import Any, Protocol
 
 from pyiceberg.expressions import BooleanExpression
-from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator
+from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator, _StrictMetricsEvaluator
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestWriterV2
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestWriterV2
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
+from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.table.update import (
+    AssertRefSnapshotId,
+    TableRequirement,
+    TableUpdate,
+    UpdatesAndRequirements,
+)
 from pyiceberg.table.update.schema import UpdateSchema
 
 
@@ -40,6 +45,14 @@ def metrics_evaluator(
     evaluate: Callable[..., bool] = _InclusiveMetricsEvaluator(
         schema, row_filter, case_sensitive
     ).eval
+    return evaluate
+
+
+def strict_metrics_evaluator(
+    schema: Schema, row_filter: BooleanExpression
+) -> Callable[[DataFile], bool]:
+    """A function that says whether all rows of a file match, as far as its metrics tell."""
+    evaluate: Callable[[DataFile], bool] = _StrictMetricsEvaluator(schema, row_filter, True).eval
     return evaluate
 
 
@@ -99,3 +112,72 @@ def evolved_schema(
     for change in changes:
         change(update)
     return update._apply()
+
+
+class StagedHooks(Protocol):
+    """What a transaction asks of a change that is staged in it."""
+
+    @property
+    def snapshot_id(self) -> int: ...
+
+    @property
+    def base_snapshot_id(self) -> int | None: ...
+
+    @property
+    def branch(self) -> str: ...
+
+    def lasting(self, metadata: TableMetadata) -> UpdatesAndRequirements: ...
+
+    def produce(self, metadata: TableMetadata) -> UpdatesAndRequirements: ...
+
+    def landed(self) -> None: ...
+
+    def failed(self) -> None: ...
+
+
+class _StagedProducer:
+    """The part of a PyIceberg snapshot producer that `Transaction` uses."""
+
+    def __init__(self, hooks: StagedHooks, transaction: Transaction) -> None:
+        self._hooks = hooks
+        self._transaction = transaction
+        self._snapshot_id = hooks.snapshot_id
+        self._starting_snapshot_id = hooks.base_snapshot_id
+        self._target_branch = hooks.branch
+        self._commit_window: object = None
+
+    def _refresh_for_retry(self) -> None:
+        """The hooks look at the metadata anew each time."""
+
+    def _validate_concurrency(self) -> None:
+        """The hooks validate when they produce."""
+
+    def _commit(self) -> UpdatesAndRequirements:
+        return self._hooks.produce(self._transaction.table_metadata)
+
+    def _cleanup_uncommitted(self) -> None:
+        self._hooks.landed()
+
+    def _clean_all_uncommitted(self) -> None:
+        self._hooks.failed()
+
+
+def table_of(transaction: Transaction) -> Table:
+    """The table that a transaction is about."""
+    return transaction._table
+
+
+def stage(transaction: Transaction, hooks: StagedHooks) -> None:
+    """Stage a change in a transaction, which commits and retries it with the rest."""
+    producer = _StagedProducer(hooks, transaction)
+    transaction._stage(*hooks.lasting(transaction.table_metadata))
+    updates, requirements = producer._commit()
+    # A transaction keeps one requirement of each type: a second branch's would be dropped.
+    asserted = {r.ref for r in transaction._requirements if isinstance(r, AssertRefSnapshotId)}
+    transaction._register_snapshot_producer(producer)  # type: ignore[arg-type]
+    transaction._requirements += tuple(
+        r
+        for r in requirements
+        if asserted and isinstance(r, AssertRefSnapshotId) and r.ref not in asserted
+    )
+    transaction._apply(updates, requirements)

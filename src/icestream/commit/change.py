@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
+
+Key = tuple[Any, ...]
+
+
+def comparable(key: Key) -> Key:
+    """Partition values such that every NaN equals every other."""
+    return tuple("NaN" if value != value else value for value in key)
+
+
+def partition_values(file: DataFile) -> Key:
+    """A file's partition as a tuple that compares."""
+    return comparable(tuple(file.partition[n] for n in range(len(file.partition))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +41,25 @@ class SchemaChange:
 
 
 @dataclass(frozen=True, slots=True)
+class Counts:
+    """What a change amounts to; remembered with its load id.
+
+    Attributes:
+        rows_inserted: Rows that are new to the table.
+        rows_deleted: Rows that are gone from it.
+        files_added: Data files added.
+        files_removed: Data files removed.
+        bytes_written: The size of the files added.
+    """
+
+    rows_inserted: int = 0
+    rows_deleted: int = 0
+    files_added: int = 0
+    files_removed: int = 0
+    bytes_written: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """One snapshot's worth of changes.
 
@@ -41,9 +73,12 @@ class Change:
         base_snapshot_id: The branch's head when the change was planned; None for an empty one.
         conflict_filter: The rows that the change was computed from. Data added since
             `base_snapshot_id` that might match is a conflict. None: nothing added conflicts.
+        conflict_partitions: The same for whole partitions, by their values under the table's
+            current spec.
         schema: A schema change that belongs to it.
         properties: For the snapshot's summary.
         load_id: Makes a second commit with the same id a no-op.
+        write_ids: Writes of several stages that it commits; the same ones are not committed again.
         counts: What to remember with the load id.
     """
 
@@ -55,12 +90,15 @@ class Change:
     removed_deletes: tuple[DataFile, ...] = ()
     base_snapshot_id: int | None = None
     conflict_filter: BooleanExpression | None = None
+    conflict_partitions: frozenset[Key] | None = None
     schema: SchemaChange | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     load_id: str | None = None
-    counts: Mapping[str, int] = field(default_factory=dict)
+    write_ids: tuple[str, ...] = ()
+    counts: Counts = Counts()
 
     @property
     def only_adds(self) -> bool:
         """Whether it can't conflict with anything: a plain append."""
-        return not self.removed and not self.added_deletes and self.conflict_filter is None
+        reads = self.conflict_filter is not None or self.conflict_partitions is not None
+        return not self.removed and not self.added_deletes and not reads

@@ -175,12 +175,12 @@ class Committer:
         snapshot = metadata.snapshot_by_id(self._snapshot_id)
         if snapshot is not None:
             return self._done(snapshot.manifest_list, tried)
-        if self._change.load_id is not None and not self._uncertain:
-            already = find_load(metadata, self._change.branch, self._change.load_id)
-            if already is not None:
-                delete_files(self._table.io, self._metadata_paths())
-                return Committed(already.snapshot_id, tried, already)
-        return None
+        change = self._change
+        already = find_load(metadata, change.branch, change.load_id, change.write_ids)
+        if already is None or self._uncertain:
+            return None
+        delete_files(self._table.io, self._metadata_paths())
+        return Committed(already.snapshot_id, tried, already)
 
     def _done(self, manifest_list: str, tried: int) -> Committed:
         won = next((a for a in self._attempts if a.manifest_list == manifest_list), None)

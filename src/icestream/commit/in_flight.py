@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from pyiceberg.table.locations import load_location_provider
 
 from icestream.commit.cleanup import delete_files
+from icestream.write.new_file import NewFile
 from icestream.write.target import WriteTarget
 
 MARKER_PREFIX = "icestream-in-flight-"
@@ -32,14 +33,16 @@ class InFlightWrite:
     Args:
         target: The write.
         operation: What it is about, for people who read the marker.
+        shared: Whether other workers write under the same id: then the marker outlives this one.
     """
 
-    def __init__(self, target: WriteTarget, *, operation: str) -> None:
-        locations = load_location_provider(target.metadata.location, target.properties)
-        self.marker = locations.new_metadata_location(f"{MARKER_PREFIX}{target.write_id}.json")
+    def __init__(self, target: WriteTarget, *, operation: str, shared: bool = False) -> None:
+        self.marker = marker_path(target, target.write_id)
         self.uncertain = False
+        self._taken: dict[str, list[str]] = {}
         self._target = target
         self._operation = operation
+        self._shared = shared
         self._started_ms = time.time_ns() // 1_000_000
         self._paths: list[str] = []
         self._marked_at: float | None = None
@@ -69,22 +72,45 @@ class InFlightWrite:
         """Name data files of the write, to be deleted if it comes to nothing."""
         self._paths.extend(paths)
 
+    def take_over(self, files: Iterable[NewFile]) -> None:
+        """Take files that other writes have left to be committed, and their markers."""
+        for file in files:
+            self._taken.setdefault(file.write_id, []).append(file.path)
+
     def committed(self) -> None:
-        """The files belong to the table now: remove the marker only."""
+        """The files belong to the table now: remove the markers only."""
         self._paths.clear()
-        self._remove_marker()
+        self._remove_markers()
+
+    def superseded(self) -> None:
+        """The same load is in the table already: delete what this write added to it.
+
+        Files taken over stay, with their markers: they may be the very files in the table.
+        """
+        self._taken.clear()
+        self.abandon()
 
     def abandon(self) -> None:
         """Delete the files and the marker, unless the commit may have happened. Never raises."""
         if self.uncertain:
             _log.debug("the outcome of the commit is not known: %s is kept", self.marker)
             return
-        left = delete_files(self._target.io, self._paths)
+        taken = [path for paths in self._taken.values() for path in paths]
+        left = delete_files(self._target.io, [*self._paths, *taken])
         self._paths.clear()
         if not left:
-            self._remove_marker()
+            self._remove_markers()
 
-    def _remove_marker(self) -> None:
-        if self._marked_at is not None:
-            delete_files(self._target.io, [self.marker])
+    def _remove_markers(self) -> None:
+        markers = [marker_path(self._target, write_id) for write_id in self._taken]
+        if self._marked_at is not None and not self._shared:
+            markers.append(self.marker)
             self._marked_at = None
+        delete_files(self._target.io, markers)
+        self._taken.clear()
+
+
+def marker_path(target: WriteTarget, write_id: str) -> str:
+    """Where the marker of a write is."""
+    locations = load_location_provider(target.metadata.location, target.properties)
+    return locations.new_metadata_location(f"{MARKER_PREFIX}{write_id}.json")

@@ -14,17 +14,19 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyiceberg.table.snapshots import ancestors_of
 from pyiceberg.table.update import RemovePropertiesUpdate, SetPropertiesUpdate, TableUpdate
 
+from icestream.commit.change import Counts
 from icestream.errors import InvalidArgumentError
 
-SUMMARY_KEY = "icestream.load-id"
+LOAD_ID_KEY = "icestream.load-id"
+WRITE_IDS_KEY = "icestream.write-ids"
 _PREFIX = "icestream.load."
 _RETENTION_DAYS = "icestream.load.retention-days"
 _RETENTION_COUNT = "icestream.load.retention-count"
@@ -38,11 +40,11 @@ class CommittedLoad:
 
     Attributes:
         snapshot_id: The snapshot that it made.
-        counts: Its counts: rows inserted and deleted, files added and removed, bytes written.
+        counts: Its counts.
     """
 
     snapshot_id: int
-    counts: Mapping[str, int]
+    counts: Counts
 
 
 def check_load_id(load_id: str | None) -> None:
@@ -56,9 +58,28 @@ def check_load_id(load_id: str | None) -> None:
         )
 
 
-def find_load(metadata: TableMetadata, branch: str, load_id: str) -> CommittedLoad | None:
-    """The load with that id, if it is in the branch."""
-    history = {s.snapshot_id: s for s in _history(metadata, branch)}
+def find_load(
+    metadata: TableMetadata, branch: str, load_id: str | None, write_ids: Collection[str] = ()
+) -> CommittedLoad | None:
+    """The load with that id, or with files of those writes, if it is in the branch."""
+    if load_id is None and not write_ids:
+        return None
+    history = {s.snapshot_id: s for s in ancestors_of(metadata.snapshot_by_name(branch), metadata)}
+    if load_id is not None and (found := _by_property(metadata, branch, load_id, history)):
+        return found
+    for snapshot_id, snapshot in history.items():
+        summary = snapshot.summary.additional_properties if snapshot.summary else {}
+        writes = summary.get(WRITE_IDS_KEY, "").split(",")
+        if (load_id is not None and summary.get(LOAD_ID_KEY) == load_id) or any(
+            write_id in writes for write_id in write_ids
+        ):
+            return CommittedLoad(snapshot_id, _counts_of(summary))
+    return None
+
+
+def _by_property(
+    metadata: TableMetadata, branch: str, load_id: str, history: Collection[int]
+) -> CommittedLoad | None:
     for key, value in metadata.properties.items():
         if not key.startswith(_PREFIX) or key.partition(":")[2] != load_id:
             continue
@@ -66,10 +87,7 @@ def find_load(metadata: TableMetadata, branch: str, load_id: str) -> CommittedLo
         snapshot_id = int(record["snapshot-id"])
         expired = metadata.snapshot_by_id(snapshot_id) is None
         if snapshot_id in history or (expired and key == _key(branch, load_id)):
-            return CommittedLoad(snapshot_id, record["counts"])
-    for snapshot_id, snapshot in history.items():
-        if snapshot.summary and snapshot.summary.additional_properties.get(SUMMARY_KEY) == load_id:
-            return CommittedLoad(snapshot_id, _counts_of(snapshot.summary.additional_properties))
+            return CommittedLoad(snapshot_id, Counts(**record["counts"]))
     return None
 
 
@@ -79,11 +97,11 @@ def remember_load(
     branch: str,
     load_id: str,
     snapshot_id: int,
-    counts: Mapping[str, int],
+    counts: Counts,
 ) -> tuple[TableUpdate, ...]:
     """The updates that store a load, and forget those beyond the retention."""
     now_ms = time.time_ns() // 1_000_000
-    record = {"snapshot-id": snapshot_id, "committed-ms": now_ms, "counts": dict(counts)}
+    record = {"snapshot-id": snapshot_id, "committed-ms": now_ms, "counts": asdict(counts)}
     updates: list[TableUpdate] = [
         SetPropertiesUpdate(updates={_key(branch, load_id): json.dumps(record, sort_keys=True)})
     ]
@@ -95,10 +113,6 @@ def remember_load(
 
 def _key(branch: str, load_id: str) -> str:
     return f"{_PREFIX}{branch}:{load_id}"
-
-
-def _history(metadata: TableMetadata, branch: str) -> list[Snapshot]:
-    return list(ancestors_of(metadata.snapshot_by_name(branch), metadata))
 
 
 def _beyond_retention(properties: Mapping[str, str], now_ms: int) -> list[str]:
@@ -119,7 +133,7 @@ def _beyond_retention(properties: Mapping[str, str], now_ms: int) -> list[str]:
     ]
 
 
-def _counts_of(summary: Mapping[str, Any]) -> dict[str, int]:
+def _counts_of(summary: Mapping[str, Any]) -> Counts:
     names = {
         "rows_inserted": "added-records",
         "rows_deleted": "deleted-records",
@@ -127,4 +141,4 @@ def _counts_of(summary: Mapping[str, Any]) -> dict[str, int]:
         "files_removed": "deleted-data-files",
         "bytes_written": "added-files-size",
     }
-    return {name: int(summary.get(key, 0)) for name, key in names.items()}
+    return Counts(**{name: int(summary.get(key, 0)) for name, key in names.items()})

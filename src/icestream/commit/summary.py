@@ -17,7 +17,7 @@ from pyiceberg.table.snapshots import (
 )
 
 from icestream.commit.change import Change
-from icestream.commit.load_id import SUMMARY_KEY
+from icestream.commit.load_id import LOAD_ID_KEY, WRITE_IDS_KEY
 
 
 def summarize(
@@ -39,7 +39,9 @@ def summarize(
         collector.remove_file(file, schema, specs[file.spec_id or 0])
     extra = dict(change.properties)
     if change.load_id is not None:
-        extra[SUMMARY_KEY] = change.load_id
+        extra[LOAD_ID_KEY] = change.load_id
+    if change.write_ids:
+        extra[WRITE_IDS_KEY] = ",".join(change.write_ids)
     # PyIceberg refuses to total a replace; its totals follow the same rule as an overwrite's.
     replaces = change.operation == Operation.REPLACE
     totalled = update_snapshot_summaries(

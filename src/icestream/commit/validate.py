@@ -6,7 +6,7 @@ from its head back to where the change was planned.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from pyiceberg.io import FileIO
@@ -14,7 +14,7 @@ from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, Manifes
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 
-from icestream.commit.change import Change
+from icestream.commit.change import Change, Key, partition_values
 from icestream.errors import CommitConflictError
 from icestream.read.file_test import file_test
 
@@ -37,7 +37,7 @@ def validate(change: Change, metadata: TableMetadata, io: FileIO, *, table: str)
     if head_id == change.base_snapshot_id:
         return
     between = _snapshots_between(change, metadata, head, table)
-    if change.conflict_filter is not None:
+    if change.conflict_filter is not None or change.conflict_partitions is not None:
         _refuse_added_data(change, metadata, io, between, table)
     if change.removed:
         _refuse_new_deletes(change, io, between, table)
@@ -63,8 +63,7 @@ def _snapshots_between(
 def _refuse_added_data(
     change: Change, metadata: TableMetadata, io: FileIO, between: list[Snapshot], table: str
 ) -> None:
-    assert change.conflict_filter is not None
-    might_match = file_test(metadata, change.conflict_filter, case_sensitive=True)
+    might_match = _conflict_test(change, metadata)
     for snapshot, entry in _added(io, between, ManifestContent.DATA):
         if snapshot.summary and snapshot.summary.operation == Operation.REPLACE:
             continue  # the same rows in other files
@@ -72,8 +71,16 @@ def _refuse_added_data(
             raise CommitConflictError(
                 f"snapshot {snapshot.snapshot_id} added rows to {table} that this change would "
                 f"have had to see ({entry.data_file.file_path}). Nothing was changed; start again, "
-                "or set write.delete.isolation-level to snapshot if such rows may stay"
+                "or let such rows stay: set write.delete.isolation-level (for an overwrite "
+                "write.update.isolation-level) to snapshot"
             )
+
+
+def _conflict_test(change: Change, metadata: TableMetadata) -> Callable[[DataFile], bool]:
+    if change.conflict_filter is not None:
+        return file_test(metadata, change.conflict_filter, case_sensitive=True)
+    keys, spec_id = change.conflict_partitions or frozenset(), metadata.default_spec_id
+    return lambda file: file.spec_id != spec_id or partition_values(file) in keys
 
 
 def _refuse_new_deletes(change: Change, io: FileIO, between: list[Snapshot], table: str) -> None:
@@ -103,7 +110,7 @@ class _Removed:
     """Which delete files might be about files that a change removes."""
 
     paths: frozenset[bytes]
-    partitions: frozenset[tuple[int, tuple[object, ...]]]
+    partitions: frozenset[tuple[int, Key]]
 
     @classmethod
     def of(cls, files: tuple[DataFile, ...]) -> _Removed:
@@ -121,6 +128,5 @@ class _Removed:
         return len(delete.partition) == 0 or _partition_of(delete) in self.partitions
 
 
-def _partition_of(file: DataFile) -> tuple[int, tuple[object, ...]]:
-    values = (file.partition[n] for n in range(len(file.partition)))
-    return file.spec_id or 0, tuple("NaN" if value != value else value for value in values)
+def _partition_of(file: DataFile) -> tuple[int, Key]:
+    return file.spec_id or 0, partition_values(file)

@@ -34,11 +34,20 @@ def plan(asked: ScanRequest) -> list[Split]:
     Raises:
         UnsupportedFeatureError: If equality deletes or a format we do not read are in the way.
     """
-    scan = asked.data_scan
-    if scan.row_filter == AlwaysFalse() or asked.limit == 0:
+    if asked.data_scan.row_filter == AlwaysFalse() or asked.limit == 0:
         return []
+    return splits_of_tasks(asked, plan_tasks(asked))
+
+
+def plan_tasks(asked: ScanRequest) -> list[FileScanTask]:
+    """Read the manifests: the data files that might hold rows, with the deletes that apply.
+
+    Raises:
+        UnsupportedFeatureError: If the table has equality deletes.
+    """
+    scan = asked.data_scan
     try:
-        tasks = _tasks(scan)
+        return _tasks(scan)
     except (ValueError, NotImplementedError) as error:
         _refuse_equality_deletes(scan, error)
         raise CatalogError(f"planning a scan of {asked.context.table} failed: {error}") from error
@@ -54,7 +63,6 @@ def plan(asked: ScanRequest) -> list[Split]:
         raise CatalogError(
             f"planning a scan of {asked.context.table} failed: {type(error).__name__}: {error}"
         ) from error
-    return splits_of_tasks(asked, tasks)
 
 
 def splits_of_tasks(asked: ScanRequest, tasks: Iterable[FileScanTask]) -> list[Split]:
@@ -112,7 +120,7 @@ def _split_of_task(asked: ScanRequest, task: FileScanTask) -> Split:
         bytes=file.file_size_in_bytes,
         format=file.file_format.value.lower(),
         row_groups=None,
-        filtered=not _all_rows_match(asked, task),
+        filtered=not all_rows_match(asked, task),
         deletes=tuple(
             _delete_file(d) for d in sorted(task.delete_files, key=lambda d: d.file_path)
         ),
@@ -121,7 +129,7 @@ def _split_of_task(asked: ScanRequest, task: FileScanTask) -> Split:
     )
 
 
-def _all_rows_match(asked: ScanRequest, task: FileScanTask) -> bool:
+def all_rows_match(asked: ScanRequest, task: FileScanTask) -> bool:
     """Whether the partition says that the filter lets every row pass.
 
     The task's own residual alone does not say so: one made by hand or by a REST catalog may lack

@@ -39,7 +39,7 @@ class NewFile:
 
     def to_data_file(self) -> DataFile:
         """The file as PyIceberg describes it in a manifest."""
-        return DataFile.from_args(
+        file = DataFile.from_args(
             content=DataFileContent.DATA,
             file_path=self.path,
             file_format=FileFormat.PARQUET,
@@ -47,8 +47,9 @@ class NewFile:
             record_count=self.rows,
             file_size_in_bytes=self.bytes,
             sort_order_id=self.sort_order_id,
-            spec_id=self.spec_id,
             equality_ids=None,
             key_metadata=None,
             **self.metrics,
         )
+        file.spec_id = self.spec_id
+        return file

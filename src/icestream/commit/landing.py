@@ -1,0 +1,118 @@
+"""Where a change goes: into the table at once, or into a transaction that the caller commits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+
+from icestream._pyiceberg import stage, table_of
+from icestream.commit.change import Change
+from icestream.commit.committer import Committed, Committer
+from icestream.commit.in_flight import InFlightWrite
+from icestream.commit.staged import StagedChange
+from icestream.errors import CatalogError, InvalidArgumentError
+from icestream.write.target import WriteTarget
+
+
+class TableLanding:
+    """A table: changes are committed, and retried, by us."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self.name = ".".join(table.name())
+
+    def refresh(self) -> TableMetadata:
+        """Ask the catalog for the table as it is now."""
+        try:
+            return self._table.refresh().metadata
+        except NoSuchTableError as error:
+            raise CatalogError(
+                f"table {self.name} does not exist in the catalog (any more): create it first"
+            ) from error
+        except Exception as error:
+            raise CatalogError(
+                f"the catalog could not be asked for {self.name}: {type(error).__name__}: {error}"
+            ) from error
+
+    def target(self, write_id: str | None = None) -> WriteTarget:
+        """The table for writers."""
+        return WriteTarget.of(self._table, write_id)
+
+    def land(self, change: Change, in_flight: InFlightWrite | None) -> Committed:
+        """Commit; when it returns, the files belong to the table."""
+        committed = Committer(self._table, change, in_flight).commit()
+        if in_flight is not None:
+            if committed.already is None:
+                in_flight.committed()
+            else:
+                in_flight.superseded()
+        return committed
+
+
+class TransactionLanding:
+    """An open PyIceberg transaction: changes are staged, and its owner commits them."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        self._transaction = transaction
+        self._table = table_of(transaction)
+        self.name = ".".join(self._table.name())
+
+    def refresh(self) -> TableMetadata:
+        """The table as the transaction has it."""
+        return self._transaction.table_metadata
+
+    def target(self, write_id: str | None = None) -> WriteTarget:
+        """The table for writers, with what the transaction has staged so far."""
+        target = WriteTarget.of(self._table, write_id)
+        metadata = self._transaction.table_metadata
+        return replace(target, metadata=metadata, schema=metadata.schema())
+
+    def land(self, change: Change, in_flight: InFlightWrite | None) -> Committed:
+        """Stage; the marker stays until the transaction is settled."""
+        staged = StagedChange(self._table, change, in_flight, self._transaction)
+        stage(self._transaction, staged)
+        return Committed(staged.snapshot_id, 0)
+
+
+Landing = TableLanding | TransactionLanding
+
+
+def landing_of(into: Table | Transaction) -> Landing:
+    """A landing for what the caller gave.
+
+    Raises:
+        InvalidArgumentError: If it is neither a table nor a transaction.
+    """
+    if isinstance(into, Transaction):
+        return TransactionLanding(into)
+    if isinstance(into, Table):
+        return TableLanding(into)
+    raise InvalidArgumentError(
+        f"the table is a {type(into).__name__}: give a PyIceberg Table or Transaction, such as "
+        "catalog.load_table('db.table')"
+    )
+
+
+def check_branch(metadata: TableMetadata, branch: str, *, table: str) -> int | None:
+    """The snapshot at the head of a branch; None for the main branch of an empty table.
+
+    PyIceberg would start an empty history for a branch that does not exist.
+
+    Raises:
+        InvalidArgumentError: If there is no such branch, or it is a tag.
+    """
+    ref = metadata.refs.get(branch)
+    if ref is not None and ref.snapshot_ref_type != SnapshotRefType.BRANCH:
+        raise InvalidArgumentError(
+            f"{branch!r} is a tag of {table}, and tags don't move: name a branch"
+        )
+    if ref is None and branch != MAIN_BRANCH:
+        raise InvalidArgumentError(
+            f"{table} has no branch {branch!r}: make it first with table.manage_snapshots()"
+            f".create_branch(snapshot_id, {branch!r}).commit()"
+        )
+    return ref.snapshot_id if ref is not None else None

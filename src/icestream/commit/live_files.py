@@ -1,0 +1,81 @@
+"""The data files of a branch as a load was planned from it, and their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.schema import Schema
+from pyiceberg.table import DataScan, FileScanTask
+
+from icestream.memory import MemoryBudget
+from icestream.read.plan import plan_tasks
+from icestream.read.request import ScanRequest, request
+from icestream.read.scan import read_splits
+from icestream.write.target import WriteTarget
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFiles:
+    """Finds and reads the files of a branch, with the table's schema of the time.
+
+    Args:
+        target: The table.
+        branch: The branch.
+        budget: Bounds what reading holds.
+    """
+
+    target: WriteTarget
+    branch: str
+    budget: MemoryBudget
+
+    @property
+    def schema(self) -> Schema:
+        """The table's schema, without what a load adds to it."""
+        return self.target.metadata.schema()
+
+    def ask(self, where: str | BooleanExpression | None = None) -> ScanRequest:
+        """A request for the rows that a filter selects.
+
+        Raises:
+            InvalidArgumentError: If the filter does not fit the table.
+        """
+        exists = self.branch in self.target.metadata.refs
+        return request(self._scan(), where=where, branch=self.branch if exists else None)
+
+    def tasks(self, asked: ScanRequest) -> list[FileScanTask]:
+        """The data files that might hold such rows, with the deletes that apply to them."""
+        if self.branch not in self.target.metadata.refs:
+            return []
+        return plan_tasks(asked)
+
+    def rows(
+        self, tasks: Sequence[FileScanTask], columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of some files that are not deleted."""
+        if not tasks:
+            return
+        scan = self._scan() if columns is None else self._scan().select(*columns)
+        with read_splits(tasks, table=scan, memory=self.budget) as batches:
+            yield from batches
+
+    def count(self, tasks: Sequence[FileScanTask]) -> int:
+        """How many rows the files hold; only those with deletes are looked at."""
+        rows: int = sum(task.file.record_count for task in tasks if not task.delete_files)
+        deleted = [task for task in tasks if task.delete_files]
+        for batch in self.rows(deleted, [self._narrowest_column()]):
+            rows += batch.num_rows
+        return rows
+
+    def _narrowest_column(self) -> str:
+        primitive = (f.name for f in self.schema.fields if f.field_type.is_primitive)
+        return next(primitive, self.schema.fields[0].name)
+
+    def _scan(self) -> DataScan:
+        return DataScan(
+            table_metadata=self.target.metadata,
+            io=self.target.io,
+            table_identifier=tuple(self.target.table.split(".")),
+        )

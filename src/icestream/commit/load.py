@@ -1,0 +1,300 @@
+"""One load, from the call to the settled commit: what append, overwrite and delete share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Operation
+
+from icestream.commit.change import Change, Counts, Key, SchemaChange, comparable
+from icestream.commit.committer import Committed
+from icestream.commit.in_flight import InFlightWrite
+from icestream.commit.landing import check_branch, landing_of
+from icestream.commit.load_id import CommittedLoad, check_load_id, find_load
+from icestream.commit.schema_change import SchemaConflictError, loosen
+from icestream.errors import InvalidArgumentError
+from icestream.memory import MemoryBudget, as_budget
+from icestream.report import WriteReport
+from icestream.write.new_file import NewFile
+from icestream.write.schema import SchemaMode
+from icestream.write.source import ArrowSource, can_reopen, open_source
+from icestream.write.table_writer import TableWriter, Written, refuse_unwritable
+from icestream.write.target import WriteTarget
+
+_LOAD_TRIES = 3
+_NOTHING = Written()
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """Rows and files that a load takes out of the table.
+
+    Attributes:
+        files: Data files to remove.
+        rows: Rows in them that are gone for good; the others were written again.
+        rows_kept: Rows that were written again.
+        conflict_filter: As of `Change`.
+        conflict_partitions: As of `Change`.
+    """
+
+    files: tuple[DataFile, ...] = ()
+    rows: int = 0
+    rows_kept: int = 0
+    conflict_filter: BooleanExpression | None = None
+    conflict_partitions: frozenset[Key] | None = None
+
+
+class Removal(Protocol):
+    """Finds what a load removes, and writes the rows again that must stay."""
+
+    @property
+    def reads(self) -> bool:
+        """Whether it reads data files."""
+        ...
+
+    def remove(self, base: Base, writer: TableWriter) -> Removed: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The table as a load was planned from it.
+
+    Attributes:
+        target: The table.
+        snapshot_id: The head of the branch; None if it is empty.
+        branch: The branch.
+        operation: What the load does; the table may want another isolation for each.
+        scan_budget: What reading may hold.
+        keys: Partitions that the load has written to, besides those that its writer has seen.
+    """
+
+    target: WriteTarget
+    snapshot_id: int | None
+    branch: str
+    operation: Operation
+    scan_budget: MemoryBudget
+    keys: frozenset[Key] = frozenset()
+
+
+@dataclass(slots=True)
+class Load:
+    """What the caller asked for.
+
+    Args:
+        into: The table, or a transaction in which the change is staged.
+        operation: How the snapshot calls itself.
+        removal: What is taken out of the table in the same snapshot.
+        memory: The most bytes held.
+        schema_mode: What to do where the stream's columns are not the table's.
+        branch: Where the snapshot goes; the main branch by default.
+        properties: For the snapshot's summary.
+        load_id: Makes a second load with the same id a no-op.
+    """
+
+    into: Table | Transaction
+    operation: Operation
+    removal: Removal
+    memory: int | str | MemoryBudget
+    schema_mode: SchemaMode = "freeze"
+    branch: str | None = None
+    properties: Mapping[str, str] | None = None
+    load_id: str | None = None
+    _started: float = field(default_factory=time.monotonic)
+
+    def run(self, source: object) -> WriteReport:
+        """Write the stream and commit it, as one snapshot.
+
+        A load that lost against a change of the schema is run again if the source can be opened
+        again. On any error the table is as it was and the files written are deleted, except where
+        it is not known whether the commit happened.
+        """
+        self._check()
+        for last in (False,) * (_LOAD_TRIES - 1) + (True,):
+            try:
+                with open_source(source) as stream:
+                    return self._run_once(stream)
+            except SchemaConflictError:
+                if last or not can_reopen(source):
+                    raise
+        raise AssertionError("not reached")
+
+    def _check(self) -> None:
+        check_load_id(self.load_id)
+        if self.schema_mode not in ("freeze", "evolve", "discard"):
+            raise InvalidArgumentError(
+                f"schema_mode is {self.schema_mode!r}: give 'freeze', 'evolve' or 'discard'"
+            )
+        for key, value in (self.properties or {}).items():
+            if not isinstance(key, str) or not isinstance(value, str):
+                raise InvalidArgumentError(
+                    f"properties has {key!r}: {value!r}: snapshot properties are strings"
+                )
+
+    def run_files(self, files: Sequence[NewFile], schema: Schema | None) -> WriteReport:
+        """Commit files that were written before, as one snapshot.
+
+        Args:
+            files: From `write_files`, here or elsewhere.
+            schema: The schema that they were written with, if it is not the table's.
+        """
+        self._check()
+        return self._run_once(open_source(iter(())), Written.of(files), schema)
+
+    def _run_once(
+        self, stream: ArrowSource, before: Written = _NOTHING, schema: Schema | None = None
+    ) -> WriteReport:
+        landing = landing_of(self.into)
+        metadata = landing.refresh()
+        branch = self.branch or MAIN_BRANCH
+        head_id = check_branch(metadata, branch, table=landing.name)
+        target = landing.target()
+        refuse_unwritable(target)
+        in_flight = InFlightWrite(target, operation=self.operation.value)
+        in_flight.take_over(before.files)
+        write_ids = tuple(dict.fromkeys(file.write_id for file in before.files))
+        if (already := find_load(metadata, branch, self.load_id, write_ids)) is not None:
+            return self._already(already)
+        budgets = _Budgets.of(as_budget(self.memory), shared=self.removal.reads)
+        writer = TableWriter(
+            target,
+            arrow_schema=stream.schema or schema_to_pyarrow(target.schema),
+            schema_mode=self.schema_mode,
+            budget=budgets.write,
+            before_write=in_flight.mark,
+        )
+        committed = None
+        try:
+            for batch in stream:
+                writer.write(batch)
+            keys = frozenset(comparable(file.partition) for file in before.files)
+            base = Base(target, head_id, branch, self.operation, budgets.scan, keys)
+            removed = self.removal.remove(base, writer)
+            written = before + writer.close()
+            in_flight.add(file.path for file in written.files)
+            change = self._change(writer, written, removed, base, schema, write_ids)
+            if change.added or change.removed or change.schema or change.load_id:
+                committed = landing.land(change, in_flight)
+        except BaseException:
+            writer.abort()
+            in_flight.abandon()
+            raise
+        return self._report(change, written, writer, committed, budgets)
+
+    def _already(self, load: CommittedLoad) -> WriteReport:
+        return WriteReport(
+            operation=self.operation.value,
+            snapshot_id=load.snapshot_id,
+            already_committed=True,
+            rows_inserted=load.counts.rows_inserted,
+            rows_deleted=load.counts.rows_deleted,
+            files_added=load.counts.files_added,
+            files_removed=load.counts.files_removed,
+            bytes_written=load.counts.bytes_written,
+            seconds=time.monotonic() - self._started,
+        )
+
+    def _change(
+        self,
+        writer: TableWriter,
+        written: Written,
+        removed: Removed,
+        base: Base,
+        schema: Schema | None,
+        write_ids: tuple[str, ...],
+    ) -> Change:
+        rewrites = self.operation == Operation.DELETE and bool(written.files)
+        return Change(
+            operation=Operation.OVERWRITE if rewrites else self.operation,
+            branch=base.branch,
+            added=tuple(file.to_data_file() for file in written.files),
+            removed=removed.files,
+            base_snapshot_id=base.snapshot_id,
+            conflict_filter=removed.conflict_filter,
+            conflict_partitions=removed.conflict_partitions,
+            schema=_schema_change(writer, written, schema),
+            properties=dict(self.properties or {}),
+            load_id=self.load_id,
+            write_ids=write_ids,
+            counts=Counts(
+                rows_inserted=written.rows - removed.rows_kept,
+                rows_deleted=removed.rows,
+                files_added=len(written.files),
+                files_removed=len(removed.files),
+                bytes_written=written.bytes,
+            ),
+        )
+
+    def _report(
+        self,
+        change: Change,
+        written: Written,
+        writer: TableWriter,
+        committed: Committed | None,
+        budgets: _Budgets,
+    ) -> WriteReport:
+        if committed is not None and committed.already is not None:
+            return self._already(committed.already)
+        loosened = (
+            f"column {writer.plan.schema.find_column_name(field_id)!r} made optional"
+            for field_id in sorted(written.loosened)
+        )
+        return WriteReport(
+            operation=change.operation.value,
+            snapshot_id=committed.snapshot_id if committed else None,
+            rows_inserted=change.counts.rows_inserted,
+            rows_deleted=change.counts.rows_deleted,
+            files_added=change.counts.files_added,
+            files_removed=change.counts.files_removed,
+            bytes_written=change.counts.bytes_written,
+            bytes_spilled=written.bytes_spilled,
+            schema_changes=(*writer.plan.changes, *loosened),
+            columns_discarded=writer.plan.discarded,
+            commit_attempts=committed.attempts if committed else 0,
+            seconds=time.monotonic() - self._started,
+            peak_bytes_held=budgets.peak_bytes,
+            memory_limit_bytes=budgets.limit_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Budgets:
+    """The caller's limit: all of it for writing, or halves where the table is read as well."""
+
+    write: MemoryBudget
+    scan: MemoryBudget
+    limit_bytes: int
+
+    @classmethod
+    def of(cls, budget: MemoryBudget, *, shared: bool) -> _Budgets:
+        if not shared:
+            return cls(budget, budget, budget.limit_bytes)
+        half = max(1, budget.limit_bytes // 2)
+        return cls(MemoryBudget(half), MemoryBudget(half), budget.limit_bytes)
+
+    @property
+    def peak_bytes(self) -> int:
+        if self.write is self.scan:
+            return self.write.peak_bytes
+        return self.write.peak_bytes + self.scan.peak_bytes
+
+
+def _schema_change(
+    writer: TableWriter, written: Written, schema: Schema | None
+) -> SchemaChange | None:
+    if schema is None and not writer.plan.changes and not written.loosened:
+        return None
+    metadata = writer.target.metadata
+    return SchemaChange(
+        schema=loosen(schema or writer.plan.schema, written.loosened),
+        base_schema_id=metadata.current_schema_id,
+        base_last_column_id=metadata.last_column_id,
+    )

@@ -1,0 +1,219 @@
+"""What a load takes out of a table: everything, what a filter selects, or whole partitions.
+
+Files whose rows all go are removed by metadata alone. Of the others only those with rows that go
+are written again, without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, NotIn, NotNull, Or
+from pyiceberg.expressions.visitors import bind, extract_field_ids, rewrite_not
+from pyiceberg.schema import Schema
+from pyiceberg.table import FileScanTask
+from pyiceberg.table.snapshots import IsolationLevel
+from pyiceberg.types import DoubleType, FloatType
+
+from icestream._pyiceberg import strict_metrics_evaluator
+from icestream.commit.change import Key, comparable, partition_values
+from icestream.commit.live_files import LiveFiles
+from icestream.commit.load import Base, Removed
+from icestream.read.plan import all_rows_match
+from icestream.read.request import ScanRequest
+from icestream.read.rows import compile_filter
+from icestream.write.table_writer import TableWriter
+
+_Goes = Callable[[pa.RecordBatch], pa.Array]
+
+
+class NothingRemoved:
+    """An append."""
+
+    reads = False
+
+    def remove(self, base: Base, writer: TableWriter) -> Removed:
+        """Nothing."""
+        return Removed()
+
+
+class EverythingRemoved:
+    """All rows, whoever wrote the files."""
+
+    reads = False
+
+    def remove(self, base: Base, writer: TableWriter) -> Removed:
+        """Every data file; delete files go with them."""
+        live = LiveFiles(base.target, base.branch, base.scan_budget)
+        tasks = live.tasks(live.ask())
+        return Removed(
+            files=tuple(task.file for task in tasks),
+            rows=live.count(tasks),
+            conflict_filter=_seen(base, AlwaysTrue()),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MatchingRemoved:
+    """The rows for which a filter is true; where it is null they stay.
+
+    Args:
+        where: The filter.
+    """
+
+    where: str | BooleanExpression
+
+    @property
+    def reads(self) -> bool:
+        return True
+
+    def remove(self, base: Base, writer: TableWriter) -> Removed:
+        """Remove files whose rows all match; write the others again, without the matching rows."""
+        live = LiveFiles(base.target, base.branch, base.scan_budget)
+        asked = live.ask(null_stays(live.ask(self.where).context.row_filter))
+        row_filter = asked.context.row_filter
+        columns = _filter_columns(live.schema, row_filter)
+        matches = compile_filter(row_filter, live.schema.select(*columns), True)
+        found = _Found()
+        for task in live.tasks(asked):
+            if _all_go(asked, task, live.schema):
+                found.whole.append(task)
+            else:
+                found.add(task, *_tally(live, task, columns, matches))
+        return found.removed(
+            live,
+            writer,
+            compile_filter(row_filter, live.schema, True),
+            conflict_filter=_seen(base, row_filter),
+        )
+
+
+class WrittenPartitionsRemoved:
+    """The partitions that the load itself writes to.
+
+    A row goes if its partition under the current spec was written, whatever spec its file has. An
+    empty stream removes nothing.
+    """
+
+    reads = True
+
+    def remove(self, base: Base, writer: TableWriter) -> Removed:
+        """Remove files of those partitions; look into files that have another spec."""
+        partitioner, spec_id = writer.partitioner, base.target.spec.spec_id
+        keys = {comparable(partitioner.key(number)) for number in range(len(partitioner))}
+        keys |= base.keys
+        live = LiveFiles(base.target, base.branch, base.scan_budget)
+
+        def goes(batch: pa.RecordBatch) -> pa.Array:
+            numbers, rows = np.unique(partitioner.ids(writer.conform(batch)), return_inverse=True)
+            return pa.array([comparable(partitioner.key(n)) in keys for n in numbers]).take(rows)
+
+        found = _Found()
+        for task in live.tasks(live.ask()) if keys else []:
+            if task.file.spec_id != spec_id:
+                found.add(task, *_tally(live, task, None, goes))
+            elif partition_values(task.file) in keys:
+                found.whole.append(task)
+        return found.removed(live, writer, goes, conflict_partitions=_seen_keys(base, keys))
+
+
+@dataclass(slots=True)
+class _Found:
+    """Files that lose all of their rows, or some."""
+
+    whole: list[FileScanTask] = field(default_factory=list)
+    partly: list[FileScanTask] = field(default_factory=list)
+    rows: int = 0
+
+    def add(self, task: FileScanTask, going: int, staying: int) -> None:
+        """Note a file whose rows were looked at."""
+        if going and staying:
+            self.partly.append(task)
+            self.rows += going
+        elif going:
+            self.whole.append(task)
+
+    def removed(
+        self,
+        live: LiveFiles,
+        writer: TableWriter,
+        goes: _Goes,
+        *,
+        conflict_filter: BooleanExpression | None = None,
+        conflict_partitions: frozenset[Key] | None = None,
+    ) -> Removed:
+        """Write the rows again that stay."""
+        kept = 0
+        for batch in live.rows(self.partly):
+            staying = batch.filter(pc.invert(pc.fill_null(goes(batch), False)))
+            kept += staying.num_rows
+            writer.write(staying)
+        return Removed(
+            files=tuple(task.file for task in chain(self.whole, self.partly)),
+            rows=self.rows + live.count(self.whole),
+            rows_kept=kept,
+            conflict_filter=conflict_filter,
+            conflict_partitions=conflict_partitions,
+        )
+
+
+def null_stays(row_filter: BooleanExpression) -> BooleanExpression:
+    """The filter, false where it is null: PyIceberg takes `not in` as true for null."""
+    return _with_not_null(rewrite_not(row_filter))
+
+
+def _with_not_null(row_filter: BooleanExpression) -> BooleanExpression:
+    if isinstance(row_filter, And):
+        return And(_with_not_null(row_filter.left), _with_not_null(row_filter.right))
+    if isinstance(row_filter, Or):
+        return Or(_with_not_null(row_filter.left), _with_not_null(row_filter.right))
+    if isinstance(row_filter, NotIn):
+        return And(NotNull(row_filter.term), row_filter)  # type: ignore[call-arg,misc]
+    return row_filter
+
+
+def _filter_columns(schema: Schema, row_filter: BooleanExpression) -> list[str]:
+    """The top-level columns that a filter needs."""
+    ids = extract_field_ids(bind(schema, row_filter, True))
+    names = {str(schema.find_column_name(i)).partition(".")[0] for i in ids}
+    return [f.name for f in schema.fields if f.name in names] or [schema.fields[0].name]
+
+
+def _all_go(asked: ScanRequest, task: FileScanTask, schema: Schema) -> bool:
+    """Whether metadata alone says that every row of a file matches."""
+    row_filter = asked.context.row_filter
+    if all_rows_match(asked, task):
+        return True
+    ids = extract_field_ids(bind(schema, row_filter, True))
+    if any(isinstance(schema.find_type(i), (FloatType, DoubleType)) for i in ids):
+        return False  # bounds leave NaN out, and PyIceberg writes no counts of it
+    return strict_metrics_evaluator(schema, row_filter)(task.file)
+
+
+def _tally(
+    live: LiveFiles, task: FileScanTask, columns: Sequence[str] | None, goes: _Goes
+) -> tuple[int, int]:
+    """How many rows of a file go, and how many stay."""
+    going = total = 0
+    for batch in live.rows([task], columns):
+        total += batch.num_rows
+        going += pc.sum(pc.fill_null(goes(batch), False)).as_py() or 0
+    return going, total - going
+
+
+def _is_serializable(base: Base) -> bool:
+    level = base.target.metadata.isolation_level(base.operation)
+    return level == IsolationLevel.SERIALIZABLE
+
+
+def _seen(base: Base, row_filter: BooleanExpression) -> BooleanExpression | None:
+    return row_filter if _is_serializable(base) else None
+
+
+def _seen_keys(base: Base, keys: set[Key]) -> frozenset[Key] | None:
+    return frozenset(keys) if keys and _is_serializable(base) else None

@@ -1,0 +1,117 @@
+"""Two stages for any worker framework: files in workers, one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Literal
+
+import pyarrow as pa
+from pyiceberg.table import Table
+
+from icestream.commit.in_flight import InFlightWrite
+from icestream.errors import InvalidArgumentError
+from icestream.memory import DEFAULT_MEMORY, MemoryBudget, as_budget
+from icestream.write.new_file import NewFile
+from icestream.write.schema import SchemaMode, plan_schema
+from icestream.write.source import open_source
+from icestream.write.table_writer import TableWriter, refuse_unwritable
+from icestream.write.target import WriteTarget
+
+
+def write_target(
+    table: Table, *, schema: pa.Schema | None = None, schema_mode: SchemaMode = "freeze"
+) -> WriteTarget:
+    """A picklable stand-in for a table that the workers of one write share.
+
+    Args:
+        table: The table.
+        schema: The schema of the stream that the workers will write, to be checked here once.
+        schema_mode: What to do where it is not the table's. With `"evolve"` the files get the
+            evolved schema, and `commit_files(target=...)` makes it the table's.
+
+    Raises:
+        SchemaMismatchError: If the stream does not fit the table.
+    """
+    target = WriteTarget.of(table)
+    refuse_unwritable(target)
+    if schema is None:
+        return target
+    return target.with_schema(plan_schema(target, schema, mode=schema_mode).schema)
+
+
+def write_files(
+    table: Table | WriteTarget,
+    source: object,
+    *,
+    memory: int | str | MemoryBudget = DEFAULT_MEMORY,
+    schema_mode: Literal["freeze", "discard"] = "freeze",
+    task: int = 0,
+    attempt: int = 0,
+) -> tuple[NewFile, ...]:
+    """Write a stream to data files of a table without committing them.
+
+    Args:
+        table: The table; or, in a worker of a larger write, the target that `write_target` made.
+        source: Any Arrow stream, or a callable that opens one.
+        memory: The most bytes that the write holds.
+        schema_mode: `"freeze"` or `"discard"`; for `"evolve"` see `write_target`.
+        task: Which worker this is, as part of the file names.
+        attempt: Which try of that worker.
+
+    Returns:
+        Picklable descriptions of the files, for `commit_files`. If it raises, no file is left.
+    """
+    if schema_mode not in ("freeze", "discard"):
+        raise InvalidArgumentError(
+            f"schema_mode is {schema_mode!r}: write_files() takes 'freeze' or 'discard'. To evolve "
+            "the table, make a target with icestream.write_target(table, schema=..., "
+            "schema_mode='evolve') and pass it to every worker and to commit_files()"
+        )
+    shared = isinstance(table, WriteTarget)
+    target = (table if isinstance(table, WriteTarget) else WriteTarget.of(table)).for_task(
+        task, attempt
+    )
+    refuse_unwritable(target)
+    in_flight = InFlightWrite(target, operation="write", shared=shared)
+    with open_source(source) as stream:
+        if stream.schema is None:
+            return ()
+        writer = TableWriter(
+            target,
+            arrow_schema=stream.schema,
+            schema_mode=schema_mode,
+            budget=as_budget(memory),
+            before_write=in_flight.mark,
+        )
+        try:
+            for batch in stream:
+                writer.write(batch)
+            files = writer.close().files
+        except BaseException:
+            writer.abort()
+            in_flight.abandon()
+            raise
+    changed = target.schema != target.metadata.schema()
+    return tuple(replace(f, schema_id=None) for f in files) if changed else files
+
+
+def unique_files(files: Iterable[NewFile], *, table_uuid: str, table: str) -> list[NewFile]:
+    """Check that files are files of this table, each once.
+
+    Raises:
+        InvalidArgumentError: If something else is among them.
+    """
+    listed = list(files)
+    for file in listed:
+        if not isinstance(file, NewFile):
+            raise InvalidArgumentError(
+                f"commit_files() takes what write_files() returned, not {type(file).__name__}"
+            )
+        if file.table_uuid != table_uuid:
+            raise InvalidArgumentError(
+                f"{file.path} was written for another table than {table}: commit it to that one"
+            )
+    if len({file.path for file in listed}) < len(listed):
+        raise InvalidArgumentError("the same file is given twice: pass each worker's files once")
+    return listed
