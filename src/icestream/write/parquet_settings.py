@@ -16,8 +16,10 @@ from pyiceberg.io.pyarrow import (
 )
 from pyiceberg.schema import Schema, sanitize_column_names
 from pyiceberg.table import TableProperties
+from pyiceberg.types import BinaryType, StringType
 
 from icestream.errors import InvalidArgumentError, UnsupportedFeatureError
+from icestream.write.dictionary_columns import dictionary_columns
 
 _CODECS = {
     "uncompressed": "none",
@@ -31,6 +33,8 @@ _CODECS = {
 }
 _MOST_GROUP_ROWS = 64 * 2**20  # PyArrow cuts longer row groups in two.
 _PYARROW_PAGE_ROWS = 20_000
+_LOOK_ROWS = 1024
+_LOOK_TEXT_ROWS = 64
 _BLOOM_ENABLED = TableProperties.PARQUET_BLOOM_FILTER_COLUMN_ENABLED_PREFIX + "."
 _BLOOM_FPP = "write.parquet.bloom-filter-fpp.column."
 _METRICS = TableProperties.METRICS_MODE_COLUMN_CONF_PREFIX + "."
@@ -113,21 +117,34 @@ class ParquetSettings:
             column_ids=column_ids,
         )
 
-    def writer_options(self, *, group_rows: int) -> dict[str, Any]:
-        """Arguments of `pq.ParquetWriter` for a file whose row groups have about so many rows."""
+    def writer_options(self, first_group: pa.Table) -> dict[str, Any]:
+        """Arguments of `pq.ParquetWriter` for the file that begins with this row group."""
         options = {
             **self.options,
             "data_page_size": self.page_bytes,
-            "write_batch_size": self.page_rows,
+            "write_batch_size": self._write_batch_rows(first_group),
+            "use_dictionary": dictionary_columns(first_group, self.column_ids),
         }
         if self.page_rows != _PYARROW_PAGE_ROWS:
             options["max_rows_per_page"] = self.page_rows
         if self.bloom_filters:
             options["bloom_filter_options"] = {
-                path: {"ndv": _distinct_values(group_rows, fpp, most_bytes), "fpp": fpp}
+                path: {"ndv": _distinct_values(first_group.num_rows, fpp, most_bytes), "fpp": fpp}
                 for path, (fpp, most_bytes) in self.bloom_filters.items()
             }
         return options
+
+    def _write_batch_rows(self, first_group: pa.Table) -> int:
+        """After how many values the writer looks whether a page is full.
+
+        PyIceberg has it look after `page_rows`, 20,000: a page of such long texts may take more
+        than the row group's own bytes to encode. Looking often costs nothing measurable.
+        """
+        widest = max(column.nbytes for column in first_group.columns) // first_group.num_rows
+        plan = self.statistics_plan.values()
+        has_texts = any(isinstance(it.iceberg_type, (StringType, BinaryType)) for it in plan)
+        most = min(self.page_rows, _LOOK_TEXT_ROWS if has_texts else _LOOK_ROWS)
+        return int(max(1, min(most, self.page_bytes // max(1, widest))))
 
     def footer_bytes(self, *, group_rows: int) -> int:
         """About how much a row group adds to the end of its file: metadata and Bloom filters."""

@@ -81,7 +81,7 @@ class ParquetFileWriter:
         table = pa.Table.from_batches(batches, schema=self._file_schema)
         with self._write_errors():
             if self._writer is None:
-                self._open(rows)
+                self._open(table)
             self._writer.write_table(table, row_group_size=rows)
             self._footer_bytes += self._settings.footer_bytes(group_rows=self._group_rows)
             self.bytes_written = self._stream.tell() + self._footer_bytes
@@ -121,13 +121,13 @@ class ParquetFileWriter:
             except Exception as error:
                 _log.debug("could not delete %s: %s", self.path, error)
 
-    def _open(self, rows: int) -> None:
+    def _open(self, first_group: pa.Table) -> None:
         output = self._target.io.new_output(self.path)
         self._stream = output.create()
         self._created = True
-        self._group_rows = rows
+        self._group_rows = first_group.num_rows
         self._writer = pq.ParquetWriter(
-            self._stream, self._file_schema, **self._settings.writer_options(group_rows=rows)
+            self._stream, self._file_schema, **self._settings.writer_options(first_group)
         )
 
     def _finish(self) -> NewFile:

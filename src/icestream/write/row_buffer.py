@@ -9,7 +9,7 @@ import pyarrow as pa
 
 _MERGED_AT_ONCE = 16
 _SMALL_COLUMN_BYTES = 8 << 10
-_PINNED_TIMES = 2
+_PINNED_TIMES = 1.5
 _SLACK = 32
 
 
@@ -20,8 +20,8 @@ class RowBuffer:
     row are as few objects as they deserve and each row is copied a few times only. A slice that
     keeps a much larger batch alive is copied.
 
-    Memory: `bytes` counts every buffer that the batches keep alive, which may be twice what their
-    rows take.
+    Memory: `bytes` counts every buffer that the batches keep alive, half more than their rows take
+    at most.
     """
 
     def __init__(self) -> None:
@@ -139,7 +139,7 @@ def cut(batch: pa.RecordBatch, max_bytes: int) -> Iterator[pa.RecordBatch]:
 def _unpinned(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
     """The batch, copied if it keeps much more alive than its rows, and the bytes it keeps."""
     size = batch.get_total_buffer_size()
-    if size > _PINNED_TIMES * batch.nbytes:
+    if size > _small_bytes(batch) and size > _PINNED_TIMES * batch.nbytes:
         batch = pa.concat_batches([batch])
         size = batch.get_total_buffer_size()
     return batch, size
