@@ -5,9 +5,12 @@ for 64 kB at a time would spend its life waiting. The byte ranges that a unit is
 known from the footer, so they are fetched in large blocks by I/O threads before the decoder asks:
 
 - row groups that fit the window are fetched whole, neighbouring column chunks in one request, and
-the
-  next row group while this one is decoded;
+  the next row group while this one is decoded;
 - of larger row groups every column is fetched in blocks, one ahead of the one being decoded.
+
+The decoder goes through the columns of a step one after the other. A step must therefore end where
+its row group does (`PrefetchingReader` sees to it): a column that ran on into the next row groups
+would have them dropped and fetched again for the next column.
 
 Memory: at most `window_bytes` are held, and charged with the stream's fixed bytes.
 """
@@ -16,8 +19,10 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,6 +35,14 @@ _THREADS = 16
 _GROUPS_HELD = 3
 
 
+class Reader(Protocol):
+    """What decodes a unit, a step at a time: `ParquetReader`, `OrcReader`, `CountReader`."""
+
+    def step(self, rows: int, use_threads: bool) -> pa.RecordBatch | None: ...
+
+    def close(self) -> None: ...
+
+
 class Fetcher:
     """The I/O threads of one scan, started when first needed."""
 
@@ -37,12 +50,12 @@ class Fetcher:
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
 
-    def submit(self, handle: pa.NativeFile, offset: int, length: int) -> Future[bytes]:
+    def submit(self, handle: pa.NativeFile, offset: int, length: int) -> Future[pa.Buffer]:
         """Read a range in the background."""
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="icestream-fetch")
-            return self._pool.submit(handle.read_at, length, offset)
+            return self._pool.submit(_read_range, handle, offset, length)
 
     def close(self) -> None:
         """Cancel what has not started, wait for the rest, end the threads."""
@@ -52,12 +65,17 @@ class Fetcher:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
+def _read_range(handle: pa.NativeFile, offset: int, length: int) -> pa.Buffer:
+    """Read into Arrow's memory: Python bytes would stay with the C library of each thread."""
+    return handle.get_stream(offset, length).read_buffer(length)
+
+
 @dataclass(slots=True)
 class _Block:
     start: int
     end: int
     lane: int
-    data: Future[bytes] | None = None
+    data: Future[pa.Buffer] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +84,7 @@ class FetchPlan:
 
     Attributes:
         blocks: Start, end and lane of each block. A lane is a row group, or a column chunk, and is
-        read
-            from its first block to its last.
+            read from its first block to its last.
         window_bytes: The most bytes held.
         columns: How many lanes side by side are one row group, when a lane is a column chunk; None
             when a lane is a whole row group.
@@ -167,18 +184,18 @@ class PrefetchedFile:
         self._at.position = base + offset
         return base + offset
 
-    def read(self, length: int = -1) -> bytes:
+    def read(self, length: int = -1) -> bytes | pa.Buffer:
         at = self.tell()
         end = self._size if length is None or length < 0 else min(at + length, self._size)
-        parts: list[bytes | memoryview] = []
+        parts: list[pa.Buffer] = []
         while at < end:
             part = self._some(at, end)
-            if not part:
+            if not part.size:
                 break
             parts.append(part)
-            at += len(part)
+            at += part.size
         self._at.position = at
-        return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def close(self) -> None:
         self.closed = True
@@ -191,22 +208,22 @@ class PrefetchedFile:
     def flush(self) -> None:
         """Files that PyArrow wraps have one."""
 
-    def _some(self, at: int, end: int) -> bytes | memoryview:
+    def _some(self, at: int, end: int) -> pa.Buffer:
         """The bytes from `at` on, to the end of their block at most."""
         found = bisect_right(self._starts, at) - 1
         block = self._blocks[found] if found >= 0 else None
         if block is None or at >= block.end:
             following = self._starts[found + 1] if found + 1 < len(self._starts) else end
-            return bytes(self._handle.read_at(min(end, following) - at, at))
+            return _read_range(self._handle, at, min(end, following) - at)
         with self._lock:
             future = self._touch(block)
         data = future.result()
         first, last = at - block.start, min(end, block.end) - block.start
-        if len(data) < last:
-            raise OSError(f"the object ended early: {len(data)} of {block.end - block.start} bytes")
-        return data if (first, last) == (0, len(data)) else memoryview(data)[first:last]
+        if data.size < last:
+            raise OSError(f"the object ended early: {data.size} of {block.end - block.start} bytes")
+        return data.slice(first, last - first)
 
-    def _touch(self, block: _Block) -> Future[bytes]:
+    def _touch(self, block: _Block) -> Future[pa.Buffer]:
         """The block's data; what comes after it is started, what came before it is dropped."""
         if self.closed:
             raise OSError("the file is closed")
@@ -241,7 +258,40 @@ class PrefetchedFile:
             for block in self._lanes.get(0, ()):
                 self._fetch(block)
 
-    def _fetch(self, block: _Block) -> Future[bytes]:
+    def _fetch(self, block: _Block) -> Future[pa.Buffer]:
         if block.data is None:
             block.data = self._fetcher.submit(self._handle, block.start, block.end - block.start)
         return block.data
+
+
+class PrefetchingReader:
+    """A reader whose steps end with the row group, and which takes its blocks along at the end.
+
+    Args:
+        reader: Decodes from the file.
+        file: The blocks fetched ahead.
+        group_rows: How many rows each row group has.
+    """
+
+    def __init__(self, reader: Reader, file: PrefetchedFile, group_rows: Sequence[int]) -> None:
+        self._reader = reader
+        self._file = file
+        self._group_rows = iter(group_rows)
+        self._rows_left = 0
+
+    def step(self, rows: int, use_threads: bool) -> pa.RecordBatch | None:
+        """Decode up to `rows` rows of the current row group; None at the end."""
+        while not self._rows_left:
+            following = next(self._group_rows, None)
+            if following is None:
+                return self._reader.step(rows, use_threads)
+            self._rows_left = following
+        batch = self._reader.step(min(rows, self._rows_left), use_threads)
+        if batch is not None:
+            self._rows_left -= batch.num_rows
+        return batch
+
+    def close(self) -> None:
+        """Let go of the reader, then of the blocks."""
+        self._reader.close()
+        self._file.close()

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from icestream.read.deletes import keep_mask
+from icestream.read.prefetch import Reader
 from icestream.read.projection import Projection, Unprojectable
 from icestream.read.rows import Mask
-from icestream.read.units import Reader, Unit
+from icestream.read.units import Unit
 
 _PIECE_ROWS = 4_096
 

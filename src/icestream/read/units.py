@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -20,7 +19,14 @@ from icestream.read import parquet
 from icestream.read.deletes import DeletedPositions, Positions
 from icestream.read.files import RetryPolicy, SharedFile, is_remote, open_file, retrying
 from icestream.read.orc import OrcReader
-from icestream.read.prefetch import Fetcher, FetchPlan, PrefetchedFile, plan_fetches
+from icestream.read.prefetch import (
+    Fetcher,
+    FetchPlan,
+    PrefetchedFile,
+    PrefetchingReader,
+    Reader,
+    plan_fetches,
+)
 from icestream.read.projection import (
     FieldIds,
     Projection,
@@ -36,14 +42,6 @@ from icestream.read.split import ReadContext, Split
 
 _UNIT_BYTES = 16 << 20
 _DICTIONARY_ROWS = 8_192  # below that the dictionary would outweigh the batch
-
-
-class Reader(Protocol):
-    """What decodes: `ParquetReader`, `OrcReader`, `CountReader`."""
-
-    def step(self, rows: int, use_threads: bool) -> pa.RecordBatch | None: ...
-
-    def close(self) -> None: ...
 
 
 @dataclass(slots=True)
@@ -212,7 +210,8 @@ class OpenFile:
             unit = Unit(self, run, starts[run[0]], estimate, make)
             if is_remote(split.path):
                 fetches = plan_fetches(metadata, run, leaves, environment.limit_bytes // 8)
-                unit.make_reader = _prefetching(make, fetches, environment.fetcher)
+                group_rows = [metadata.row_group(g).num_rows for g in run]
+                unit.make_reader = _prefetching(make, fetches, environment.fetcher, group_rows)
                 unit.prefetch_bytes = fetches.window_bytes
             units.append(unit)
         return units
@@ -252,28 +251,16 @@ def _parquet_reader(
 
 
 def _prefetching(
-    make: Callable[[pa.NativeFile, int], Reader], plan: FetchPlan, fetcher: Fetcher
+    make: Callable[[pa.NativeFile, int], Reader],
+    plan: FetchPlan,
+    fetcher: Fetcher,
+    group_rows: list[int],
 ) -> Callable[[pa.NativeFile, int], Reader]:
     def open_prefetched(handle: pa.NativeFile, rows: int) -> Reader:
         file = PrefetchedFile(handle, plan, fetcher)
-        return _ClosesFile(make(pa.PythonFile(file, mode="r"), rows), file)
+        return PrefetchingReader(make(pa.PythonFile(file, mode="r"), rows), file, group_rows)
 
     return open_prefetched
-
-
-class _ClosesFile:
-    """A reader that takes its prefetched blocks along when it is closed."""
-
-    def __init__(self, reader: Reader, file: PrefetchedFile) -> None:
-        self._reader = reader
-        self._file = file
-
-    def step(self, rows: int, use_threads: bool) -> pa.RecordBatch | None:
-        return self._reader.step(rows, use_threads)
-
-    def close(self) -> None:
-        self._reader.close()
-        self._file.close()
 
 
 def _count_reader(rows: int) -> Callable[[pa.NativeFile, int], Reader]:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from icestream.read.parquet import ParquetReader
-from icestream.read.prefetch import Fetcher, PrefetchedFile, plan_fetches
+from icestream.read.prefetch import Fetcher, PrefetchedFile, PrefetchingReader, plan_fetches
 
 _COLUMNS = 4
 _ROWS = 40_000
@@ -38,36 +38,51 @@ class _Store:
     def size(self) -> int:
         return len(self._contents)
 
-    def read_at(self, length: int, offset: int) -> bytes:
+    def get_stream(self, offset: int, length: int) -> pa.NativeFile:
         with self._lock:
             self.requests.append((offset, length))
-        return self._contents[offset : offset + length]
+        return pa.BufferReader(self._contents[offset : offset + length])
 
 
 def _held_bytes(file: PrefetchedFile) -> int:
     return sum(b.end - b.start for b in file._blocks if b.data is not None)
 
 
+class _MostHeld(PrefetchedFile):
+    """Notes the most bytes held, also while a step runs."""
+
+    most_bytes = 0
+
+    def read(self, length: int = -1) -> bytes | pa.Buffer:
+        data = super().read(length)
+        self.most_bytes = max(self.most_bytes, _held_bytes(self))
+        return data
+
+
 @pytest.mark.parametrize("room_bytes", [64 << 20, 1 << 20, 200_000], ids=str)
-@pytest.mark.parametrize("step_rows", [777, 20_000])
-def test_every_row_is_decoded_and_no_more_is_held_than_is_charged(
+@pytest.mark.parametrize("step_rows", [777, 20_000, 1_000_000])
+def test_every_byte_is_fetched_once_and_no_more_is_held_than_is_charged(
     contents: bytes, room_bytes: int, step_rows: int
 ) -> None:
     metadata = pq.ParquetFile(pa.BufferReader(contents)).metadata
     groups = tuple(range(metadata.num_row_groups))
-    plan = plan_fetches(metadata, groups, list(range(_COLUMNS)), room_bytes)
+    leaves = list(range(_COLUMNS))
+    plan = plan_fetches(metadata, groups, leaves, room_bytes)
     store, fetcher = _Store(contents), Fetcher()
-    file = PrefetchedFile(store, plan, fetcher)
-    handle = pa.PythonFile(file, mode="r")
-    reader = ParquetReader(handle, metadata, groups, list(range(_COLUMNS)), 1 << 14, [])
-    batches, most_held = [], _held_bytes(file)
+    file = _MostHeld(store, plan, fetcher)
+    reader = PrefetchingReader(
+        ParquetReader(pa.PythonFile(file, mode="r"), metadata, groups, leaves, 1 << 14, []),
+        file,
+        [metadata.row_group(group).num_rows for group in groups],
+    )
+    batches = []
     while (batch := reader.step(step_rows, use_threads=False)) is not None:
         batches.append(batch)
-        most_held = max(most_held, _held_bytes(file))
     assert pa.Table.from_batches(batches).equals(pq.read_table(pa.BufferReader(contents)))
-    assert 0 < most_held <= plan.window_bytes
+    assert 0 < file.most_bytes <= plan.window_bytes
+    assert len(set(store.requests)) == len(store.requests) == len(plan.blocks)
     reader.close()
-    file.close()
+    assert file.closed
     fetcher.close()
     assert not [t for t in threading.enumerate() if t.name.startswith("icestream-fetch")]
 
@@ -76,17 +91,7 @@ def test_a_row_group_that_fits_the_window_takes_one_request(contents: bytes) -> 
     metadata = pq.ParquetFile(pa.BufferReader(contents)).metadata
     groups = tuple(range(metadata.num_row_groups))
     plan = plan_fetches(metadata, groups, list(range(_COLUMNS)), 64 << 20)
-    store, fetcher = _Store(contents), Fetcher()
-    file = PrefetchedFile(store, plan, fetcher)
-    reader = ParquetReader(
-        pa.PythonFile(file, mode="r"), metadata, groups, list(range(_COLUMNS)), 1 << 14, []
-    )
-    while reader.step(1_000, use_threads=False) is not None:
-        pass
-    assert len(store.requests) == len(groups)
-    reader.close()
-    file.close()
-    fetcher.close()
+    assert len(plan.blocks) == len(groups)
 
 
 def test_the_first_blocks_are_fetched_before_the_decoder_asks(contents: bytes) -> None:
@@ -116,7 +121,7 @@ def test_an_object_that_ends_early_is_an_error_and_not_fewer_bytes(contents: byt
     metadata = pq.ParquetFile(pa.BufferReader(contents)).metadata
     plan = plan_fetches(metadata, (0,), [0], 64 << 20)
     store, fetcher = _Store(contents), Fetcher()
-    store.read_at = lambda length, offset: contents[offset : offset + length // 2]  # type: ignore[method-assign]
+    store.get_stream = lambda at, length: pa.BufferReader(contents[at : at + length // 2])  # type: ignore[method-assign]
     file = PrefetchedFile(store, plan, fetcher)
     file.seek(plan.blocks[0][0])
     with pytest.raises(OSError, match="ended early"):
