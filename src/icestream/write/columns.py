@@ -55,7 +55,7 @@ class ColumnCompiler:
         """How arrays of `source` become `target`, with a look for nulls where it is required."""
         convert = self._values(source, wanted.field_type, target.type, path)
         if wanted.optional:
-            return lambda array, hidden=0: convert(array)
+            return _as_is if convert is keep else lambda array, hidden=0: convert(array)
         name, field_id, loosened = ".".join(path), wanted.field_id, self._loosened
 
         def note(array: pa.Array, hidden: int = 0) -> pa.Array:
@@ -164,6 +164,10 @@ class ColumnCompiler:
             return pa.MapArray.from_arrays(maps.offsets, keys, values, type=kind, mask=maps.nulls)
 
         return _checked(build, ".".join(path))
+
+
+def _as_is(array: pa.Array, hidden: int = 0) -> pa.Array:
+    return array
 
 
 def _checked(convert: Convert, name: str) -> Convert:

@@ -8,6 +8,8 @@ below 2 GB and offsets of half the size are buffered and encoded.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pyarrow as pa
 from pyiceberg.schema import Schema, sanitize_column_names
 from pyiceberg.types import (
@@ -21,9 +23,10 @@ from pyiceberg.types import (
 
 from icestream.errors import InvalidDataError, UnsupportedFeatureError
 from icestream.write.columns import Column, ColumnCompiler, Unstorable
-from icestream.write.comparison import SchemaMode, compare, never_optional
+from icestream.write.comparison import Difference, SchemaMode, compare, never_optional
 from icestream.write.nested import nulls
 from icestream.write.schema import check_mode, mismatch
+from icestream.write.sizes import written_out_bytes
 from icestream.write.types import downcasts_nanoseconds, file_type
 
 _FIELD_ID = b"PARQUET:field_id"
@@ -38,7 +41,6 @@ class Conformer:
         schema: The table's schema as planned by `plan_schema`, so that every column fits.
         mode: With `evolve`, nulls in required columns are no error but noted in `loosened`.
         table: The table's name, for messages.
-        format_version: The table's; it matters for nothing that fits.
         downcast_ns: As in `plan_schema`.
 
     Attributes:
@@ -52,9 +54,8 @@ class Conformer:
         SchemaMismatchError: If a column does not fit the schema.
         UnsupportedFeatureError: If the table has a type that can't be written.
 
-    Memory: what `convert` returns shares the buffers of columns that need no cast. A batch has to
-        be small enough for 32-bit offsets: callers pass slices below 512 MB; a slice of a larger
-        batch is as good as a batch of its own.
+    Memory: what comes out shares the buffers of columns that need no cast. `convert` takes batches
+        that fit 32-bit offsets once converted: below 512 MB they do. `pieces` takes any batch.
     """
 
     def __init__(
@@ -64,16 +65,11 @@ class Conformer:
         *,
         mode: SchemaMode,
         table: str,
-        format_version: int = 2,
         downcast_ns: bool | None = None,
     ) -> None:
         check_mode(mode)
         cut = downcasts_nanoseconds() if downcast_ns is None else downcast_ns
-        found = compare(
-            schema, arrow_schema, mode=mode, format_version=format_version, downcast_ns=cut
-        )
-        if found.differences or found.changes:
-            raise mismatch(table, found, evolving_helps=False)
+        _check_planned(arrow_schema, schema, mode=mode, table=table, downcast_ns=cut)
         self._table = table
         self.rows = 0
         self.loosened: set[int] = set()
@@ -85,8 +81,14 @@ class Conformer:
         positions = {name: at for at, name in enumerate(arrow_schema.names)}
         self._nulls = _Nulls()
         self._columns: list[tuple[int | None, Column]] = []
+        self._row_bits: int = 0
+        self._measured: list[int] = []
         for wanted, target in zip(schema.fields, self.file_schema, strict=True):
             at = positions.get(wanted.name)
+            width = _fixed_bits(target.type)
+            if width is None and at is not None:
+                self._measured.append(at)
+            self._row_bits += width or 0
             if at is None:
                 self._columns.append((None, self._nulls.column(target)))
                 continue
@@ -111,6 +113,33 @@ class Conformer:
                 raise self._at_row(error, convert, array) from error
         self.rows += batch.num_rows
         return pa.RecordBatch.from_arrays(arrays, schema=self.file_schema)
+
+    def pieces(self, batch: pa.RecordBatch, *, max_bytes: int) -> Iterator[pa.RecordBatch]:
+        """A batch of any size, converted slice by slice.
+
+        Args:
+            batch: The batch.
+            max_bytes: About how many bytes each slice may take once it is converted; one row may
+                take more.
+
+        Raises:
+            InvalidDataError: As `convert`.
+        """
+        waiting = [batch]
+        while waiting:
+            piece = waiting.pop()
+            count = -(-self._bytes(piece) // max_bytes)
+            if count <= 1 or piece.num_rows <= 1:
+                yield self.convert(piece)
+                continue
+            rows = max(1, piece.num_rows // count)
+            starts = range(0, piece.num_rows, rows)
+            waiting.extend(piece.slice(start, rows) for start in reversed(starts))
+
+    def _bytes(self, batch: pa.RecordBatch) -> int:
+        """About how many bytes the batch takes once it is converted."""
+        measured = (written_out_bytes(batch.column(at)) for at in self._measured)
+        return self._row_bits * int(batch.num_rows) // 8 + sum(measured)
 
     def _at_row(self, error: Unstorable, convert: Column, array: pa.Array) -> InvalidDataError:
         """Find the first row that can't be stored: the shortest beginning that fails, less one."""
@@ -147,6 +176,29 @@ class _Nulls:
             return made
 
         return shared
+
+
+def _check_planned(
+    arrow_schema: pa.Schema, schema: Schema, *, mode: SchemaMode, table: str, downcast_ns: bool
+) -> None:
+    found = compare(schema, arrow_schema, mode=mode, format_version=2, downcast_ns=downcast_ns)
+    if not found.differences:
+        found.differences.extend(
+            Difference(f"the schema is not ready for the stream: {change.text}")
+            for change in found.changes
+        )
+    if found.differences:
+        raise mismatch(table, found, evolving_helps=False)
+
+
+def _fixed_bits(kind: pa.DataType) -> int | None:
+    """How many bits a value takes, if all take as many."""
+    kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+    return int(kind.bit_width) if pa.types.is_primitive(kind) or _is_fixed(kind) else None
+
+
+def _is_fixed(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_fixed_size_binary(kind) or pa.types.is_decimal(kind))
 
 
 def _file_field(wanted: NestedField, fixed: frozenset[int] | None) -> pa.Field:

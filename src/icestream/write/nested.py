@@ -46,7 +46,7 @@ def take_apart(array: pa.Array) -> Lists:
     Raises:
         pa.ArrowInvalid: If there are more values than 32-bit offsets can count.
     """
-    starts, lengths = _ranges(array)
+    starts, lengths = ranges(array)
     nulls = array.is_null() if array.null_count else None
     if nulls is not None:
         lengths = np.where(nulls.to_numpy(zero_copy_only=False), 0, lengths)
@@ -59,7 +59,7 @@ def take_apart(array: pa.Array) -> Lists:
     return Lists(nulls, pa.array(offsets), _picked(starts, lengths, ends, total))
 
 
-def _ranges(array: pa.Array) -> tuple[Numbers, Numbers]:
+def ranges(array: pa.Array) -> tuple[Numbers, Numbers]:
     """Where each list's values begin among all values, and how many they are."""
     kind = array.type
     if pa.types.is_fixed_size_list(kind):

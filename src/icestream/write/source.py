@@ -57,6 +57,8 @@ class ArrowSource:
     def _read(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
             for number, batch in enumerate(batches):
+                if not isinstance(batch, pa.RecordBatch):
+                    raise _no_batch(batch, number)
                 if not batch.schema.equals(self.schema):
                     _check_same(batch.schema, self.schema, number)
                 if batch.num_rows:
@@ -107,7 +109,8 @@ def open_source(source: object) -> ArrowSource:
     """
     opened = _open(source)
     if opened is None and callable(source):
-        opened = _open(_call(source))
+        source = _call(source)
+        opened = _open(source)
     if opened is None:
         raise _refusal(source)
     if opened.schema is not None:
@@ -149,9 +152,18 @@ def _open(source: Any) -> ArrowSource | None:
         return ArrowSource(source.schema, batches, getattr(batches, "close", _nothing))
     if _is_stream(source):
         return _open_capsule(source)
-    if isinstance(source, Iterable) and not isinstance(source, (str, bytes, Mapping, PathLike)):
-        return _open_items(iter(source), source)
-    return None
+    return _open_items(iter(source)) if _has_items(source) else None
+
+
+def _has_items(source: object) -> bool:
+    """Whether it may be an iterable of batches: not what is iterated over in other ways."""
+    if isinstance(source, (str, bytes, bytearray, Mapping, PathLike)) or _is_frame(source):
+        return False
+    return isinstance(source, Iterable)
+
+
+def _is_frame(source: object) -> bool:
+    return _type(source).startswith("pandas.") or hasattr(source, "collect_batches")
 
 
 def _nothing() -> None:
@@ -195,24 +207,27 @@ def _open_capsule(source: Any) -> ArrowSource:
     return ArrowSource(reader.schema, _read_all(reader), reader.close)
 
 
-def _open_items(items: Iterator[Any], source: object) -> ArrowSource:
+def _open_items(items: Iterator[Any]) -> ArrowSource:
     """An iterable: its first item says what the columns are."""
     close: Callable[[], None] = getattr(items, "close", _nothing)
     try:
         for first in items:
-            opened = _open_item(first, source, 0)
-            return ArrowSource(opened.schema, _chain(opened, items, source), close)
+            opened = _open_item(first, 0)
+            return ArrowSource(opened.schema, _chain(opened, items), close)
     except BaseException:
         close()
         raise
     return ArrowSource(None, iter(()), close)
 
 
-def _chain(first: ArrowSource, items: Iterator[Any], source: object) -> Iterator[pa.RecordBatch]:
+def _chain(first: ArrowSource, items: Iterator[Any]) -> Iterator[pa.RecordBatch]:
     yield from _batches(first)
     del first
     for number, item in enumerate(items, start=1):
-        yield from _batches(_open_item(item, source, number))
+        if isinstance(item, pa.RecordBatch):
+            yield item
+        else:
+            yield from _batches(_open_item(item, number))
         del item
 
 
@@ -228,19 +243,23 @@ def _batches(item: ArrowSource) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pylist([], schema=item.schema)
 
 
-def _open_item(item: object, source: object, number: int) -> ArrowSource:
+def _open_item(item: object, number: int) -> ArrowSource:
     if isinstance(item, (pa.RecordBatch, pa.Table)) or _is_stream(item):
         opened = _open(item)
         if opened is not None:
             return opened
     if isinstance(item, Mapping):
         raise InvalidArgumentError(
-            f"item {number} of the {_type(source)} is a {_type(item)}: make Arrow batches of rows, "
-            "with pyarrow.RecordBatch.from_pylist(rows) for some thousands at a time"
+            f"item {number} of the stream is a {_type(item)}: make Arrow batches of rows, with "
+            "pyarrow.RecordBatch.from_pylist(rows) for some thousands at a time"
         )
-    raise InvalidArgumentError(
-        f"item {number} of the {_type(source)} is a {_type(item)}, not a pyarrow RecordBatch or "
-        f"Table: pass {_ACCEPTED}"
+    raise _no_batch(item, number)
+
+
+def _no_batch(item: object, number: int) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"item {number} of the stream is a {_type(item)}, not a pyarrow RecordBatch or Table: "
+        f"pass {_ACCEPTED}"
     )
 
 
@@ -261,13 +280,10 @@ def _refusal(source: object) -> InvalidArgumentError:
         what = "open the files first, for example with pyarrow.dataset.dataset(path)"
     elif isinstance(source, Mapping):
         what = "make a table of it with pyarrow.table(columns)"
-    elif _type(source).startswith("pandas."):
-        what = "convert it with pyarrow.Table.from_pandas(frame, preserve_index=False)"
     elif hasattr(source, "collect_batches"):
         what = "pass frame.collect_batches() or frame.collect()"
-    elif callable(source):
-        what = f"the function gave none of them: have it return {_ACCEPTED}"
-        return InvalidArgumentError(f"{source!r} can't be written: {what}")
+    elif _is_frame(source):
+        what = "convert it with pyarrow.Table.from_pandas(frame, preserve_index=False)"
     else:
         what = f"pass {_ACCEPTED}"
     return InvalidArgumentError(f"a {_type(source)} is no stream of Arrow batches: {what}")
@@ -305,17 +321,17 @@ def _check_same(given: pa.Schema, first: pa.Schema, number: int) -> None:
 
 
 def _differences(given: pa.Schema, first: pa.Schema) -> Iterator[str]:
-    for name in first.names:
-        if name not in given.names:
-            yield f"column {name!r} is missing"
-    for field in given:
-        if field.name not in first.names:
-            yield f"column {field.name!r} is new"
-        elif _nullable(field.type) != _nullable(first.field(field.name).type):
-            kind = first.field(field.name).type
-            yield f"column {field.name!r} is {field.type}, and was {kind}"
-    if sorted(given.names) == sorted(first.names) and given.names != first.names:
-        yield f"the columns are in another order: {', '.join(given.names)}"
+    if given.names == first.names:
+        for now, before in zip(given, first, strict=True):
+            if _nullable(now.type) != _nullable(before.type):
+                yield f"column {now.name!r} is {now.type}, and was {before.type}"
+        return
+    missing = [name for name in first.names if name not in given.names]
+    new = [name for name in given.names if name not in first.names]
+    yield from (f"column {name!r} is missing" for name in missing)
+    yield from (f"column {name!r} is new" for name in new)
+    if not missing and not new:
+        yield f"its columns are {', '.join(given.names)}, and were {', '.join(first.names)}"
 
 
 def _nullable(kind: pa.DataType) -> pa.DataType:

@@ -8,7 +8,7 @@
 | half float, float | float, double |
 | double | double |
 | decimal32 to decimal256 | a decimal with no fewer decimals and no fewer digits before them |
-| string, large_string, string_view | string |
+| string, large_string, string_view | string; uuid (values checked: `8-4-4-4-12` digits) |
 | binary, large_binary, binary_view | binary; fixed[n] and uuid (lengths checked) |
 | fixed_size_binary(n) | fixed[n], binary; uuid if n is 16 |
 | arrow.uuid | uuid; by its storage fixed[16] and binary |
@@ -57,6 +57,7 @@ from pyiceberg.types import (
 from pyiceberg.utils.config import Config
 
 from icestream.errors import UnsupportedFeatureError
+from icestream.write.uuid_text import uuid_bytes
 
 Convert = Callable[[pa.Array], pa.Array]
 """Turns an array of the stream into one for the file; raises `pa.ArrowInvalid` at a bad value."""
@@ -145,6 +146,8 @@ def conversion(source: pa.DataType, wanted: PrimitiveType, *, downcast_ns: bool)
         return _timestamp(source, target, downcast_ns)
     if isinstance(wanted, UUIDType):
         stored = conversion(source, FixedType(16), downcast_ns=downcast_ns)
+        if _is_text(source):
+            stored = _uuid_bytes
         return None if stored is None else lambda array: target.wrap_array(stored(array))
     if isinstance(wanted, StringType):
         return _shorter(source, target) if _is_text(source) else None
@@ -191,6 +194,10 @@ def _fixed(target: pa.DataType) -> Convert:
         return array.cast(target)
 
     return convert
+
+
+def _uuid_bytes(array: pa.Array) -> pa.Array:
+    return uuid_bytes(array.cast(pa.string()))
 
 
 def _castable(source: pa.DataType, wanted: PrimitiveType) -> bool:

@@ -1,0 +1,71 @@
+"""How many bytes rows take once they are converted, before they are.
+
+What an array says of itself won't do: a slice of text views counts all the text it looks into, and
+dictionaries and runs hold a value once that is written out for every row.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from icestream.write.nested import ranges
+
+_OFFSET_BYTES = 4
+
+
+def written_out_bytes(array: pa.Array) -> int:
+    """About how many bytes the array takes with every value written out."""
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return written_out_bytes(array.storage)
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        length = pc.sum(pc.binary_length(array)).as_py() or 0
+        return int(length) + _OFFSET_BYTES * len(array)
+    if isinstance(kind, pa.DictionaryType):
+        return _repeated_bytes(array.dictionary, _counts(array))
+    if isinstance(kind, pa.RunEndEncodedType):
+        return _repeated_bytes(array.values, _runs(array))
+    if pa.types.is_struct(kind):
+        return sum(written_out_bytes(array.field(i)) for i in range(kind.num_fields))
+    if not pa.types.is_nested(kind):
+        return int(array.nbytes)
+    if pa.types.is_map(kind):
+        return _below_bytes(array, array.keys) + _below_bytes(array, array.items)
+    return _below_bytes(array, array.values)
+
+
+def _below_bytes(lists: pa.Array, values: pa.Array) -> int:
+    """Bytes of the values that lists hold: their share of all values from first to last."""
+    starts, lengths = ranges(lists)
+    total = int(lengths.sum())
+    if not total:
+        return _OFFSET_BYTES * len(lists)
+    some = lengths > 0
+    first, last = int(starts[some].min()), int((starts + lengths)[some].max())
+    around = written_out_bytes(values.slice(first, last - first))
+    return _OFFSET_BYTES * len(lists) + around * total // (last - first)
+
+
+def _repeated_bytes(values: pa.Array, counts: npt.NDArray[np.int64]) -> int:
+    """Bytes of values that are repeated so many times each."""
+    kind = values.type
+    rows = int(counts.sum())
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        lengths = pc.fill_null(pc.binary_length(values), 0).to_numpy(zero_copy_only=False)
+        return int(lengths.astype(np.int64) @ counts) + _OFFSET_BYTES * rows
+    return written_out_bytes(values) * rows // max(1, len(values))
+
+
+def _counts(array: pa.DictionaryArray) -> npt.NDArray[np.int64]:
+    used = array.indices.drop_null().to_numpy()
+    return np.bincount(used, minlength=len(array.dictionary)).astype(np.int64)
+
+
+def _runs(array: pa.RunEndEncodedArray) -> npt.NDArray[np.int64]:
+    ends = array.run_ends.to_numpy().astype(np.int64)
+    seen = np.clip(ends, array.offset, array.offset + len(array))
+    counts: npt.NDArray[np.int64] = np.diff(seen, prepend=array.offset)
+    return counts
