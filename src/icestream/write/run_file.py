@@ -124,7 +124,8 @@ class RunCursor:
 
     def end_of(self, partition_id: int) -> int:
         """Where that partition's rows end in this chunk; the next chunk may have more."""
-        return int(np.searchsorted(self.ids, partition_id, side="right"))
+        # NumPy would convert the whole chunk to search it for an integer of another width.
+        return int(self.ids.searchsorted(np.int32(partition_id), side="right"))
 
     def advance(self, position: int) -> None:
         """Go to a row of this chunk, or past its last one to the next chunk."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,9 @@ class Span:
     partition_id: int
     start: int
     stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
 
 
 class SortedRows:
@@ -42,7 +46,8 @@ class SortedRows:
     def __init__(self, batches: list[pa.RecordBatch], keys: SortKeys | None = None) -> None:
         self.bytes: int = sum(batch.nbytes for batch in batches)
         self._batches = [_without_ids(batch) for batch in batches]
-        ids = np.concatenate([batch.column(batch.num_columns - 1) for batch in batches])
+        columns = [batch.column(batch.num_columns - 1).to_numpy() for batch in batches]
+        ids = np.concatenate([np.zeros(0, np.int32), *columns])
         batches.clear()
         self._order = self._sort(ids, keys)
         self.ids: npt.NDArray[np.int32] = ids if self._order is None else ids[self._order]
@@ -76,6 +81,12 @@ class SortedRows:
             start, stop = start - batch.num_rows, stop - batch.num_rows
         return found
 
+    def pieces(self, span: Span, max_bytes: int) -> Iterator[pa.RecordBatch]:
+        """The rows of a partition, gathered a piece of about `max_bytes` at a time."""
+        step = max(1, int(max_bytes / max(1.0, self.row_bytes)))
+        for start in range(span.start, span.stop, step):
+            yield from self.rows(start, min(span.stop, start + step))
+
     def only(self, spans: list[Span]) -> SortedRows:
         """The same rows without those outside the spans; nothing is copied."""
         order = np.arange(len(self.ids)) if self._order is None else self._order
@@ -90,7 +101,7 @@ class SortedRows:
 
     def _sort(self, ids: Any, keys: SortKeys | None) -> Any:
         """The order of the rows; None if it is the one they came in."""
-        if keys is not None:
+        if keys is not None and len(ids):
             order = keys.indices(self._combined(), pa.array(ids)).to_numpy().view(np.int64)
             return None if np.array_equal(order, np.arange(len(ids))) else order
         return None if np.all(ids[1:] >= ids[:-1]) else stable_order(ids)
