@@ -3,9 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PEERS := .venv-peers
+PEERS_STAMP := $(PEERS)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench bench-quick peers soak clean
+.PHONY: help install demo test lint format bench bench-quick peers interop soak clean
 
 help:  ## What there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -35,9 +37,15 @@ format: install  ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-peers: install  ## The environment of the peers (Polars, Daft, DuckDB), in .venv-peers
-	$(PYTHON) -m venv .venv-peers
-	.venv-peers/bin/python -m pip install --quiet --requirement benchmarks/peers-requirements.txt
+$(PEERS_STAMP): benchmarks/peers-requirements.txt
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --requirement benchmarks/peers-requirements.txt
+	@touch $@
+
+peers: install $(PEERS_STAMP)  ## The environment of the peers (Polars, Daft, DuckDB), in .venv-peers
+
+interop: peers  ## What we write is read by Polars, Daft and DuckDB, and the other way round
+	$(BIN)/python -m pytest -m interop
 
 bench: install  ## The benchmark tables at full size (minutes, and 10 GB of disk); BENCH="--sets a b"
 	$(BIN)/python -m benchmarks.run $(BENCH)
@@ -49,4 +57,4 @@ soak: install  ## The long versions of the memory tests
 	$(BIN)/python -m pytest -m slow
 
 clean:  ## Remove what the targets above made
-	rm -rf $(VENV) .venv-peers .bench .demo
+	rm -rf $(VENV) $(PEERS) .bench .demo
