@@ -161,8 +161,6 @@ def to_internal(source_type: IcebergType, values: pa.Array, *, column: str = "va
     """
     if isinstance(values.type, pa.BaseExtensionType):
         values = values.storage
-    if isinstance(values.type, pa.DictionaryType):
-        values = values.dictionary_decode()
     outside, inside = _arrow_types(source_type, values.type)
     if values.type != outside:
         try:

@@ -41,6 +41,7 @@ from pyiceberg.transforms import (
 from pyiceberg.typedef import Record
 from pyiceberg.types import (
     DateType,
+    DecimalType,
     DoubleType,
     FloatType,
     IcebergType,
@@ -343,6 +344,15 @@ def test_a_uuid_partition_is_a_uuid_and_its_path_reads_like_one() -> None:
     batch = _batch(schema, u=pa.array([one.bytes, None], pa.uuid()))
     assert _keys(partitioner, batch) == [(one,), (None,)]
     assert partitioner.path(0) == f"u={one}"
+
+
+@pytest.mark.parametrize("precision", [1, 9, 18, 19, 38])
+def test_the_largest_decimals_are_kept(precision: int) -> None:
+    largest, smallest = Decimal(10**precision - 1), Decimal(1 - 10**precision)
+    schema = _schema(a=DecimalType(precision, 0))
+    partitioner = Partitioner(schema, _spec((1, IdentityTransform())))
+    batch = _batch(schema, a=[largest, smallest, None, largest])
+    assert _keys(partitioner, batch) == [(largest,), (smallest,), (None,), (largest,)]
 
 
 def test_nanoseconds_are_kept() -> None:
