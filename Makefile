@@ -49,9 +49,11 @@ interop: peers  ## What we write is read by Polars, Daft and DuckDB, and the oth
 
 bench: install  ## The benchmark tables at full size (minutes, and 10 GB of disk); BENCH="--sets a b"
 	$(BIN)/python -m benchmarks.run $(BENCH)
+	$(BIN)/python -m benchmarks.write
 
 bench-quick: install  ## The same at a hundredth of the size
 	$(BIN)/python -m benchmarks.run --quick
+	$(BIN)/python -m benchmarks.write --quick
 
 soak: install  ## The long versions of the memory tests
 	$(BIN)/python -m pytest -m slow

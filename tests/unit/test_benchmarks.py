@@ -20,3 +20,20 @@ def test_the_goal_table_runs_at_a_small_scale_and_counts_every_row(tmp_path: Pat
     assert {name for name, _ in rows} == {"a", "c", "e"}
     for name in ("a", "c", "e"):
         assert rows[name, "icestream"] == rows[name, "pyiceberg"] > 0
+
+
+def test_the_write_table_runs_at_a_small_scale_and_every_row_is_in_the_table(
+    tmp_path: Path,
+) -> None:
+    command = [sys.executable, "-m", "benchmarks.write", "--root", str(tmp_path)]
+    command += ["--scale", "0.002", "--cases", "narrow,wide"]
+    command += ["--engines", "pyiceberg,icestream"]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (saved,) = tmp_path.glob("results/*-write.json")
+    results = json.loads(saved.read_text())["results"]
+    assert len(results) == 4
+    for result in results:
+        (run,) = result["runs"]
+        assert run["rows"] == run["rows_written"] > 0
+        assert run["snapshots"] == 1

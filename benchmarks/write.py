@@ -1,0 +1,165 @@
+"""Writes beside the peers: `python -m benchmarks.write [--quick] [--cases ...] [--engines ...]`.
+
+Every case runs in a fresh process into a new table. Seconds are compared with PyIceberg's of the
+same run; peaks of resident memory are the worst of the repeats.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.results import machine, number, print_table
+from benchmarks.runner import PEERS_PYTHON, REPOSITORY
+from benchmarks.write_case import ENGINES, WriteCase
+
+QUICK_SCALE = 0.01
+TIMEOUT_SECONDS = 1800
+PEERS = ("polars", "daft", "deltalake")
+MEMORY = {"random1000": "128MB", "random10000": "128MB", "sorted1000": "128MB"}
+# Polars writes unpartitioned tables only; the rest is about icestream alone.
+CASES = {
+    "narrow": tuple(ENGINES),
+    "narrow10": ("icestream",),
+    "wide": tuple(ENGINES),
+    "random1000": ("pyiceberg", "icestream", "daft", "deltalake"),
+    "random10000": ("pyiceberg", "icestream"),
+    "sorted1000": ("pyiceberg", "icestream"),
+    "batches2750": ("icestream",),
+    "batches5500": ("icestream",),
+}
+HEADER = "case engine limit s x-pyiceberg cpu-s rss-MB spilled-MB files off-target snapshots error"
+
+
+@dataclass(slots=True)
+class WriteResult:
+    """All runs of one case."""
+
+    case: WriteCase
+    runs: list[dict[str, Any]] = field(default_factory=list)
+    error: str = ""
+
+    def seconds(self) -> float | None:
+        """Median seconds."""
+        return self._median("seconds")
+
+    def row(self, base: WriteResult | None) -> list[str]:
+        """A line of the printed table."""
+        theirs = base.seconds() if base else None
+        mine = self.seconds()
+        last = self.runs[-1] if self.runs else {}
+        off = last.get("off_target")
+        return [
+            self.case.stream,
+            self.case.engine,
+            self.case.memory if self.case.engine == "icestream" else "-",
+            number(mine),
+            number(mine / theirs if mine and theirs else None),
+            number(self._median("cpu_seconds")),
+            number(max((r["rss_growth_bytes"] / 1e6 for r in self.runs), default=None), ".0f"),
+            number(last["spilled_bytes"] / 1e6 if "spilled_bytes" in last else None, ".0f"),
+            number(last.get("files"), ",d"),
+            number(off * 100 if off is not None else None, ".0f", "%"),
+            number(last.get("snapshots"), "d"),
+            self.error,
+        ]
+
+    def _median(self, key: str) -> float | None:
+        return statistics.median(run[key] for run in self.runs) if self.runs else None
+
+
+def run_once(result: WriteResult) -> None:
+    """Run a case once more in a fresh process, in a folder that is removed afterwards."""
+    is_peer = result.case.engine in PEERS
+    environment = dict(os.environ)
+    if not is_peer:
+        search = [str(REPOSITORY / "src"), environment.get("PYTHONPATH")]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, search))
+    python = str(PEERS_PYTHON) if is_peer else sys.executable
+    shutil.rmtree(result.case.folder, ignore_errors=True)
+    try:
+        done = subprocess.run(
+            [python, "-m", "benchmarks.write_case", json.dumps(asdict(result.case))],
+            cwd=REPOSITORY,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        result.error = f"no end after {TIMEOUT_SECONDS} s"
+        return
+    finally:
+        shutil.rmtree(result.case.folder, ignore_errors=True)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        killed = done.returncode < 0
+        result.error = f"killed by signal {-done.returncode}" if killed else last[:100]
+        return
+    figures = json.loads(done.stdout.strip().splitlines()[-1])
+    result.runs.append(figures)
+    if figures.get("rows", figures["rows_written"]) != figures["rows_written"]:
+        result.error = f"{figures['rows']:,} rows instead of {figures['rows_written']:,}"
+
+
+def main() -> None:
+    """Run the cases that were asked for and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a hundredth of the rows")
+    parser.add_argument("--scale", type=float, help="this part of the rows")
+    parser.add_argument("--cases", type=lambda text: text.split(","), default=list(CASES))
+    parser.add_argument("--engines", type=lambda text: text.split(","), default=list(ENGINES))
+    parser.add_argument("--repeat", type=int, default=1)
+    parser.add_argument("--root", type=Path, default=REPOSITORY / ".bench")
+    options = parser.parse_args()
+    options.root.mkdir(parents=True, exist_ok=True)
+    rows, results = [], []
+    with tempfile.TemporaryDirectory(dir=options.root) as folder:
+        for name in options.cases:
+            group = [
+                WriteResult(
+                    WriteCase(
+                        folder=f"{folder}/{name}-{engine}",
+                        stream=name,
+                        engine=engine,
+                        memory=MEMORY.get(name, "256MB"),
+                        scale=options.scale or (QUICK_SCALE if options.quick else 1.0),
+                    )
+                )
+                for engine in CASES[name]
+                if engine in options.engines and (engine not in PEERS or PEERS_PYTHON.exists())
+            ]
+            for number_of_run in range(options.repeat):
+                for result in group:
+                    run_once(result)
+                    told = f"  {name} {result.case.engine} ({number_of_run + 1}/{options.repeat})"
+                    print(told, result.error or "done", file=sys.stderr, flush=True)
+            base = next((r for r in group if r.case.engine == "pyiceberg"), None)
+            rows += [result.row(base) for result in group]
+            results += group
+    _save(options.root / "results", results)
+    print_table(HEADER.split(), rows)
+    if any(r.error for r in results if r.case.engine == "icestream"):
+        sys.exit(1)
+
+
+def _save(folder: Path, results: list[WriteResult]) -> None:
+    folder.mkdir(exist_ok=True)
+    content = {"machine": machine(), "results": [asdict(result) for result in results]}
+    path = folder / f"{time.strftime('%Y%m%dT%H%M%S')}-write.json"
+    path.write_text(json.dumps(content, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
