@@ -19,6 +19,7 @@ from icestream.write.partition import Partitioner
 from icestream.write.partitioned_writer import PartitionedWriter
 from icestream.write.row_buffer import cut
 from icestream.write.schema import SchemaMode, SchemaPlan, plan_schema
+from icestream.write.sorted_writer import SortedWriter
 from icestream.write.target import WriteTarget
 from icestream.write.unpartitioned_writer import UnpartitionedWriter
 
@@ -180,8 +181,6 @@ class TableWriter:
             "pool": pool,
         }
         if self.target.sort_order.fields:
-            from icestream.write.sorted_writer import SortedWriter
-
             return SortedWriter(self.target, partitioner=self.partitioner, **parts)
         if self.target.spec.fields:
             return PartitionedWriter(self.target, partitioner=self.partitioner, **parts)
