@@ -47,7 +47,7 @@ def _is_judged(arrow_type: pa.DataType) -> bool:
 
 
 def _all_different(column: pa.ChunkedArray) -> bool:
-    if isinstance(column.type, pa.ExtensionType):
+    if isinstance(column.type, pa.BaseExtensionType):
         column = pa.chunked_array([chunk.storage for chunk in column.chunks])
     values = len(column) - column.null_count
     return bool(values) and pc.count_distinct(column).as_py() >= _DIFFERENT * values

@@ -43,9 +43,10 @@ class RollingWriter:
         self._open_file = open_file
         self._target_file_bytes = target_file_bytes
         self._row_group_bytes = row_group_bytes
-        self._sizes: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED_GROUPS)
+        self._sizes: deque[tuple[float, int]] = deque(maxlen=_REMEMBERED_GROUPS)
         self._current: ParquetFileWriter | None = None
         self._finished: list[tuple[ParquetFileWriter, NewFile]] = []
+        self._foretold = 1.0  # What the last finished file took, over what it said before.
         self._ended = False
         self._closed = False
 
@@ -56,7 +57,7 @@ class RollingWriter:
         # Weighted by size: the small group that ends a file compresses worse than the others.
         stored = sum(stored for stored, _ in self._sizes)
         ratio = stored / sum(arrow_bytes for _, arrow_bytes in self._sizes)
-        written = self._current.bytes_written if self._current else 0
+        written = self._stored_bytes()
         wanted = (_AIM * self._target_file_bytes - written) / ratio
         groups = max(1, math.ceil(wanted / self._row_group_bytes))
         return max(1, int(wanted / groups))
@@ -72,11 +73,11 @@ class RollingWriter:
         if self._current is None:
             self._current = self._open_file()
         current = self._current
-        before = current.bytes_written
+        before = self._stored_bytes()
         current.write_row_group(batches)
         if arrow_bytes:
-            self._sizes.append((max(current.bytes_written - before, 1), arrow_bytes))
-        if current.bytes_written >= _FULL * self._target_file_bytes:
+            self._sizes.append((max(self._stored_bytes() - before, 1), arrow_bytes))
+        if self._stored_bytes() >= _FULL * self._target_file_bytes:
             self._finish_current()
 
     def close(self) -> list[NewFile]:
@@ -107,10 +108,17 @@ class RollingWriter:
             writer.delete()
         self._finished.clear()
 
+    def _stored_bytes(self) -> float:
+        """What the current file would take if it were finished now."""
+        return self._current.bytes_written * self._foretold if self._current else 0
+
     def _finish_current(self) -> None:
         current, self._current = self._current, None
         if current is not None and current.rows:
-            self._finished.append((current, current.close()))
+            said = current.bytes_written
+            new_file = current.close()
+            self._finished.append((current, new_file))
+            self._foretold = new_file.bytes / said
 
     def _assert_open(self) -> None:
         if self._ended:
