@@ -16,7 +16,7 @@ from icestream.write.row_buffer import RowBuffer, cut, held_bytes
 from icestream.write.target import WriteTarget
 
 _LEAST_GROUP_BYTES = 1 << 20
-_GOOD_GROUP_BYTES = 16 << 20
+_GOOD_GROUP_BYTES = 16_000_000
 _PIECES_PER_GROUP = 4
 
 
