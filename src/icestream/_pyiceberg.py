@@ -6,10 +6,15 @@ PyIceberg changes it, so that moving to a new minor version is a matter of mendi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from struct import unpack
 from types import SimpleNamespace
 from typing import Any, Protocol
 
+from pyiceberg.avro.decoder import BinaryDecoder
+from pyiceberg.avro.reader import DoubleReader
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator, _StrictMetricsEvaluator
 from pyiceberg.io import FileIO
@@ -25,6 +30,35 @@ from pyiceberg.table.update import (
     UpdatesAndRequirements,
 )
 from pyiceberg.table.update.schema import UpdateSchema
+
+_read_double = DoubleReader.read
+_exact_users = 0
+_exact_lock = threading.Lock()
+
+
+def _read_double_exactly(_: DoubleReader, decoder: BinaryDecoder) -> float:
+    value: float = unpack("<d", decoder.read(8))[0]
+    return value
+
+
+@contextmanager
+def exact_manifests() -> Iterator[None]:
+    """Have PyIceberg read doubles in manifests, which are partition values, as they are.
+
+    Its decoder makes floats of them: 0.1 becomes 0.10000000149. This holds for the whole process
+    while it lasts, since the threads that read manifests are PyIceberg's.
+    """
+    global _exact_users
+    with _exact_lock:
+        _exact_users += 1
+        DoubleReader.read = _read_double_exactly  # type: ignore[method-assign,assignment]
+    try:
+        yield
+    finally:
+        with _exact_lock:
+            _exact_users -= 1
+            if not _exact_users:
+                DoubleReader.read = _read_double  # type: ignore[method-assign]
 
 
 class Metrics(Protocol):

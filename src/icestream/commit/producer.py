@@ -20,6 +20,7 @@ from pyiceberg.manifest import (
     write_manifest,
     write_manifest_list,
 )
+from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
@@ -32,9 +33,11 @@ from pyiceberg.table.update import (
     TableRequirement,
     TableUpdate,
 )
+from pyiceberg.transforms import VoidTransform
 
-from icestream._pyiceberg import DeleteManifestWriter
+from icestream._pyiceberg import DeleteManifestWriter, exact_manifests
 from icestream.commit.change import Change
+from icestream.commit.schema_change import loosen
 from icestream.commit.summary import summarize
 from icestream.errors import CommitConflictError
 
@@ -84,7 +87,8 @@ class Producer:
             CommitConflictError: If a file to be removed is no longer in the table.
         """
         parent = self.metadata.snapshot_by_name(self.change.branch)
-        manifests, removed_deletes = self._manifests(parent)
+        with exact_manifests():
+            manifests, removed_deletes = self._manifests(parent)
         snapshot = Snapshot(
             snapshot_id=self.snapshot_id,
             parent_snapshot_id=parent.snapshot_id if parent else None,
@@ -226,7 +230,7 @@ class Producer:
         return write_manifest(
             self.metadata.format_version,
             self.metadata.specs()[spec_id],
-            self.metadata.schema(),
+            self._schema_for(spec_id),
             self.io.new_output(self._new_path(f"{self._commit_id}-m{self._next_number()}.avro")),
             self.snapshot_id,
             self._compression,
@@ -235,11 +239,17 @@ class Producer:
     def _delete_writer(self, spec_id: int) -> ManifestWriter:
         return DeleteManifestWriter(
             self.metadata.specs()[spec_id],
-            self.metadata.schema(),
+            self._schema_for(spec_id),
             self.io.new_output(self._new_path(f"{self._commit_id}-m{self._next_number()}.avro")),
             self.snapshot_id,
             self._compression,
         )
+
+    def _schema_for(self, spec_id: int) -> Schema:
+        """The schema; a dropped partition field is null, also where its column is required."""
+        fields = self.metadata.specs()[spec_id].fields
+        void = [f.source_id for f in fields if isinstance(f.transform, VoidTransform)]
+        return loosen(self.metadata.schema(), void) if void else self.metadata.schema()
 
     def _write_list(self, manifests: list[ManifestFile], parent: Snapshot | None) -> str:
         path = self._new_path(f"snap-{self.snapshot_id}-0-{self._commit_id}.avro")

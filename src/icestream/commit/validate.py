@@ -14,6 +14,7 @@ from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, Manifes
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 
+from icestream._pyiceberg import exact_manifests
 from icestream.commit.change import Change, Key, partition_values
 from icestream.errors import CommitConflictError
 from icestream.read.file_test import file_test
@@ -100,7 +101,9 @@ def _added(
         for manifest in snapshot.manifests(io):
             if manifest.content != content or manifest.added_snapshot_id != snapshot.snapshot_id:
                 continue
-            for entry in manifest.fetch_manifest_entry(io, discard_deleted=True):
+            with exact_manifests():
+                entries = manifest.fetch_manifest_entry(io, discard_deleted=True)
+            for entry in entries:
                 if entry.status == ManifestEntryStatus.ADDED:
                     yield snapshot, entry
 

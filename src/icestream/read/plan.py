@@ -16,14 +16,14 @@ from pyiceberg.schema import build_position_accessors
 from pyiceberg.table import DataScan, FileScanTask
 from pyiceberg.transforms import IdentityTransform
 
-from icestream._pyiceberg import equality_delete_paths
+from icestream._pyiceberg import equality_delete_paths, exact_manifests
 from icestream.errors import (
     CatalogError,
     FileMissingError,
     IcestreamError,
     UnsupportedFeatureError,
 )
-from icestream.read.file_test import file_test
+from icestream.read.file_test import file_test, has_uuid_partition
 from icestream.read.request import ScanRequest
 from icestream.read.split import DeleteFile, Split
 
@@ -47,7 +47,8 @@ def plan_tasks(asked: ScanRequest) -> list[FileScanTask]:
     """
     scan = asked.data_scan
     try:
-        return _tasks(scan)
+        with exact_manifests():
+            return _tasks(scan)
     except (ValueError, NotImplementedError) as error:
         _refuse_equality_deletes(scan, error)
         raise CatalogError(f"planning a scan of {asked.context.table} failed: {error}") from error
@@ -82,16 +83,21 @@ def splits_of_tasks(asked: ScanRequest, tasks: Iterable[FileScanTask]) -> list[S
 
 
 def _tasks(scan: DataScan) -> list[FileScanTask]:
-    try:
-        return list(scan.plan_files())
-    except TypeError:
-        # PyIceberg 0.12 compares a null partition value with `<` where the filter has an `or`: plan
-        # without the filter, and leave out here what it rules out.
-        might_match = file_test(
-            scan.table_metadata, scan.row_filter, case_sensitive=scan.case_sensitive
-        )
-        unfiltered = scan.update(row_filter=AlwaysTrue())
-        return [task for task in unfiltered.plan_files() if might_match(task.file)]
+    metadata = scan.table_metadata
+    if not any(has_uuid_partition(spec, metadata.schema()) for spec in metadata.specs().values()):
+        try:
+            return list(scan.plan_files())
+        except TypeError:
+            pass  # PyIceberg 0.12 compares a null partition value with `<` where there is an `or`
+    # Plan without the filter, and leave out here what it rules out.
+    might_match = file_test(metadata, scan.row_filter, case_sensitive=scan.case_sensitive)
+    unfiltered = scan.update(row_filter=AlwaysTrue())
+    residual = scan.row_filter
+    return [
+        FileScanTask(task.file, task.delete_files, residual=residual)
+        for task in unfiltered.plan_files()
+        if might_match(task.file)
+    ]
 
 
 def _refuse_equality_deletes(scan: DataScan, error: Exception) -> None:
