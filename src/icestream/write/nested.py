@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from icestream.write.types import is_list
+
 _MAX_OFFSET = 2**31 - 1
 
 Numbers = npt.NDArray[np.int64]
@@ -84,16 +86,34 @@ def _picked(starts: Numbers, lengths: Numbers, ends: Numbers, total: int) -> ran
 
 def take(values: pa.Array, places: pa.Array) -> pa.Array:
     """Values at places, also of the types that Arrow itself can't take from."""
-    if isinstance(values.type, pa.RunEndEncodedType):
-        values = decode(values)
-    wanted = takeable(values.type)
-    if wanted != values.type:
-        values = values.cast(wanted)
-    return values.take(places)
+    return _expanded(values).take(places)
+
+
+def _expanded(array: pa.Array) -> pa.Array:
+    """The array as its `takeable` type. Arrow's own cast knows no runs, and mishandles views."""
+    kind = array.type
+    wanted = takeable(kind)
+    if wanted == kind:
+        return array
+    if isinstance(kind, pa.RunEndEncodedType):
+        return decode(array)
+    nulls = array.is_null() if array.null_count else None
+    if pa.types.is_struct(kind):
+        children = [_expanded(array.field(i)) for i in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(children, fields=list(wanted), mask=nulls)
+    if not pa.types.is_nested(kind):
+        return array.cast(wanted)
+    lists = take_apart(array)
+    if pa.types.is_map(kind):
+        keys = _expanded(lists.visible(array.keys))
+        items = _expanded(lists.visible(array.items))
+        return pa.MapArray.from_arrays(lists.offsets, keys, items, type=wanted, mask=nulls)
+    values = _expanded(lists.visible(array.values))
+    return pa.ListArray.from_arrays(lists.offsets, values, type=wanted, mask=nulls)
 
 
 def takeable(kind: pa.DataType) -> pa.DataType:
-    """The type that `take` gives: without run lengths, and without views into shared text."""
+    """The type that `take` gives: without runs, and without views of text and lists."""
     if isinstance(kind, pa.RunEndEncodedType):
         return takeable(kind.value_type)
     if pa.types.is_string_view(kind):
@@ -102,19 +122,15 @@ def takeable(kind: pa.DataType) -> pa.DataType:
         return pa.large_binary()
     if pa.types.is_struct(kind):
         return pa.struct([f.with_type(takeable(f.type)) for f in kind])
-    for is_kind, make in (
-        (pa.types.is_list, pa.list_),
-        (pa.types.is_large_list, pa.large_list),
-        (pa.types.is_list_view, pa.list_),
-        (pa.types.is_large_list_view, pa.large_list),
-    ):
-        if is_kind(kind):
-            return make(kind.value_field.with_type(takeable(kind.value_type)))
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(kind.value_field.with_type(takeable(kind.value_type)), kind.list_size)
     if pa.types.is_map(kind):
         key = kind.key_field.with_type(takeable(kind.key_type))
         return pa.map_(key, kind.item_field.with_type(takeable(kind.item_type)))
+    if is_list(kind):
+        below = takeable(kind.value_type)
+        plain = not pa.types.is_list_view(kind) and not pa.types.is_large_list_view(kind)
+        if plain and below == kind.value_type:
+            return kind
+        return pa.list_(kind.value_field.with_type(below))
     return kind
 
 

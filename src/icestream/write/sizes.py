@@ -22,8 +22,7 @@ def written_out_bytes(array: pa.Array) -> int:
     if isinstance(kind, pa.BaseExtensionType):
         return written_out_bytes(array.storage)
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
-        length = pc.sum(pc.binary_length(array)).as_py() or 0
-        return int(length) + _OFFSET_BYTES * len(array)
+        return int(_lengths(array).sum()) + _OFFSET_BYTES * len(array)
     if isinstance(kind, pa.DictionaryType):
         return _repeated_bytes(array.dictionary, _counts(array))
     if isinstance(kind, pa.RunEndEncodedType):
@@ -51,12 +50,37 @@ def _below_bytes(lists: pa.Array, values: pa.Array) -> int:
 
 def _repeated_bytes(values: pa.Array, counts: npt.NDArray[np.int64]) -> int:
     """Bytes of values that are repeated so many times each."""
-    kind = values.type
     rows = int(counts.sum())
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        lengths = pc.fill_null(pc.binary_length(values), 0).to_numpy(zero_copy_only=False)
-        return int(lengths.astype(np.int64) @ counts) + _OFFSET_BYTES * rows
-    return written_out_bytes(values) * rows // max(1, len(values))
+    if not _is_text(values.type):
+        return written_out_bytes(values) * rows // max(1, len(values))
+    return int(_lengths(values) @ counts) + _OFFSET_BYTES * rows
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return any(
+        is_kind(kind)
+        for is_kind in (
+            pa.types.is_string,
+            pa.types.is_large_string,
+            pa.types.is_string_view,
+            pa.types.is_binary,
+            pa.types.is_large_binary,
+            pa.types.is_binary_view,
+        )
+    )
+
+
+def _lengths(text: pa.Array) -> npt.NDArray[np.int64]:
+    """Bytes of each text; 0 for nulls."""
+    if pa.types.is_string_view(text.type) or pa.types.is_binary_view(text.type):
+        # Arrow has no function for it: a view of 16 bytes begins with the length.
+        views = np.frombuffer(text.buffers()[1] or b"", np.int32).reshape(-1, 4)
+        lengths = views[text.offset : text.offset + len(text), 0].astype(np.int64)
+        if text.null_count:
+            lengths[text.is_null().to_numpy(zero_copy_only=False)] = 0
+        return lengths
+    given = pc.fill_null(pc.binary_length(text), 0).to_numpy(zero_copy_only=False)
+    return np.asarray(given, dtype=np.int64)
 
 
 def _counts(array: pa.DictionaryArray) -> npt.NDArray[np.int64]:
