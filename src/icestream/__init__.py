@@ -57,7 +57,14 @@ if _TYPE_CHECKING:
     from icestream.read.order import ArrivalOrder, TaskOrder
     from icestream.read.scan import Scan, read_splits, scan
     from icestream.read.split import Split
-    from icestream.report import ScanExplanation, ScanReport, WriteReport
+    from icestream.report import (
+        OrphanFile,
+        OrphansReport,
+        ScanExplanation,
+        ScanReport,
+        WriteReport,
+    )
+    from icestream.upkeep.orphans import orphans
     from icestream.write.new_file import NewFile
     from icestream.write.target import WriteTarget
 
@@ -95,7 +102,14 @@ _HOMES = {
     "icestream.read.order": ("ArrivalOrder", "TaskOrder"),
     "icestream.read.scan": ("Scan", "read_splits", "scan"),
     "icestream.read.split": ("Split",),
-    "icestream.report": ("ScanExplanation", "ScanReport", "WriteReport"),
+    "icestream.report": (
+        "OrphanFile",
+        "OrphansReport",
+        "ScanExplanation",
+        "ScanReport",
+        "WriteReport",
+    ),
+    "icestream.upkeep.orphans": ("orphans",),
     "icestream.write.new_file": ("NewFile",),
     "icestream.write.target": ("WriteTarget",),
 }
@@ -116,6 +130,8 @@ __all__ = [
     "MemoryBudgetError",
     "MissingExtraError",
     "NewFile",
+    "OrphanFile",
+    "OrphansReport",
     "ProjectionError",
     "ReadError",
     "Scan",
@@ -136,6 +152,7 @@ __all__ = [
     "append",
     "commit_files",
     "delete",
+    "orphans",
     "overwrite",
     "read_splits",
     "scan",

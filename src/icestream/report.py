@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +124,68 @@ class WriteReport:
     seconds: float = 0.0
     peak_bytes_held: int = 0
     memory_limit_bytes: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as a dictionary that `json.dumps` takes."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class OrphanFile:
+    """A file in storage that the table does not refer to.
+
+    Attributes:
+        path: Where it is.
+        bytes: Its size.
+        modified_ms: When it was last written, in milliseconds since 1970.
+        reason: `"in-flight"` if an unfinished write left it, else `"unreferenced"`.
+        write_id: That write.
+    """
+
+    path: str
+    bytes: int
+    modified_ms: int | None
+    reason: Literal["in-flight", "unreferenced"]
+    write_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OrphansReport:
+    """What `orphans` found, and did.
+
+    Attributes:
+        table: The table.
+        folders: The folders that were searched as the table's own.
+        files: Every orphan.
+        count: How many these are.
+        bytes: Their size.
+        files_deleted: How many of them were deleted.
+        bytes_deleted: The size of those.
+        not_deleted: Orphans that could not be deleted, although it was asked for.
+        kept_young: Unreferenced files that are not old enough.
+        kept_in_flight: Files that belong, or may belong, to a write that is under way.
+        files_listed: Files in storage that were looked at.
+        files_referenced: Files that the table refers to, its metadata among them.
+        nested_tables: Folders below the location that belong to other tables.
+        written_before_ms: Only files written before this moment count as orphans.
+        seconds: From the call to the end.
+    """
+
+    table: str
+    folders: tuple[str, ...]
+    files: tuple[OrphanFile, ...]
+    count: int
+    bytes: int
+    files_deleted: int
+    bytes_deleted: int
+    not_deleted: tuple[str, ...]
+    kept_young: int
+    kept_in_flight: int
+    files_listed: int
+    files_referenced: int
+    nested_tables: tuple[str, ...]
+    written_before_ms: int
+    seconds: float
 
     def to_dict(self) -> dict[str, Any]:
         """The report as a dictionary that `json.dumps` takes."""
