@@ -73,10 +73,9 @@ class Conformer:
         self._table = table
         self.rows = 0
         self.loosened: set[int] = set()
-        names = sanitize_column_names(schema)
+        names = _file_names(schema, table)
         fixed = None if mode != "evolve" else never_optional(schema)
         self.file_schema = pa.schema([_file_field(f, fixed) for f in names.fields])
-        _check_names(names, table)
         compiler = ColumnCompiler(downcast_ns=cut, loosened=self.loosened)
         positions = {name: at for at, name in enumerate(arrow_schema.names)}
         self._nulls = _Nulls()
@@ -223,12 +222,12 @@ def _file_kind(wanted: IcebergType, fixed: frozenset[int] | None) -> pa.DataType
     return file_type(wanted)
 
 
-def _check_names(names: Schema, table: str) -> None:
-    seen: set[str] = set()
-    for name in (f.name for f in names.fields):
-        if name in seen:
-            raise UnsupportedFeatureError(
-                f"two columns of {table} would both be called {name!r} in Parquet files, where "
-                "other characters than letters, digits and _ are replaced: rename one of them"
-            )
-        seen.add(name)
+def _file_names(schema: Schema, table: str) -> Schema:
+    """The schema with the names that columns have in files."""
+    try:
+        return sanitize_column_names(schema)
+    except ValueError as error:
+        raise UnsupportedFeatureError(
+            f"two columns of {table} would have one name in Parquet files, where characters other "
+            f"than letters, digits and _ are replaced ({error}): rename one of them"
+        ) from error
