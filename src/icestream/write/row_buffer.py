@@ -11,6 +11,8 @@ _MERGED_AT_ONCE = 16
 _SMALL_COLUMN_BYTES = 8 << 10
 _PINNED_TIMES = 1.5
 _SLACK = 32
+_FEW_ROWS = 64
+_FEW_ROWS_BYTES = 1 << 20
 
 
 class RowBuffer:
@@ -127,8 +129,12 @@ def cut(batch: pa.RecordBatch, max_bytes: int) -> Iterator[pa.RecordBatch]:
     waiting = [batch]
     while waiting:
         piece = waiting.pop()
+        # What the whole buffers take is an upper bound, and much quicker to find.
+        if piece.num_rows <= 1 or piece.get_total_buffer_size() <= max_bytes:
+            yield piece
+            continue
         count = -(-piece.nbytes // max_bytes)
-        if count <= 1 or piece.num_rows == 1:
+        if count <= 1:
             yield piece
             continue
         rows = max(1, piece.num_rows // count)
@@ -139,7 +145,11 @@ def cut(batch: pa.RecordBatch, max_bytes: int) -> Iterator[pa.RecordBatch]:
 def _unpinned(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
     """The batch, copied if it keeps much more alive than its rows, and the bytes it keeps."""
     size = batch.get_total_buffer_size()
-    if size > _small_bytes(batch) and size > _PINNED_TIMES * batch.nbytes:
+    if size <= _small_bytes(batch):
+        return batch, size
+    # To copy a few rows is quicker than to find what they take.
+    few = batch.num_rows <= _FEW_ROWS and size <= _FEW_ROWS_BYTES
+    if few or size > _PINNED_TIMES * batch.nbytes:
         batch = pa.concat_batches([batch])
         size = batch.get_total_buffer_size()
     return batch, size

@@ -176,7 +176,7 @@ class UnpartitionedWriter:
 
     def _assert_fits(self, piece: pa.RecordBatch) -> None:
         share = _group_share(self._budget.limit_bytes, self._most_lanes)
-        if piece.nbytes > share:
+        if piece.get_total_buffer_size() > share and piece.nbytes > share:
             needed = piece.nbytes * (self._most_lanes + 2)
             raise MemoryBudgetError(
                 f"a row of {self._target.table} takes {format_bytes(piece.nbytes)}, too much for "
