@@ -18,6 +18,13 @@ from pyiceberg.types import (
 from icestream.write.nested import decode, nulls, take_apart, takeable, without_nulls
 from icestream.write.types import Convert, conversion, keep
 
+_REFUSALS = (
+    pa.ArrowInvalid,
+    pa.ArrowNotImplementedError,
+    pa.ArrowIndexError,
+    pa.ArrowCapacityError,
+)
+
 
 class Unstorable(Exception):  # noqa: N818 - internal: becomes an InvalidDataError with the row
     """A value can't be stored; the message says why.
@@ -80,7 +87,7 @@ class ColumnCompiler:
             return lambda array: nulls(len(array), kind)
         if isinstance(source, (pa.DictionaryType, pa.RunEndEncodedType)):
             decoded = self._values(takeable(source.value_type), wanted, kind, path)
-            return lambda array: decoded(decode(array))
+            return _checked(lambda array: decoded(decode(array)), ".".join(path))
         if isinstance(wanted, PrimitiveType):
             return self._primitive(source, wanted, path)
         if isinstance(source, pa.BaseExtensionType):
@@ -135,7 +142,7 @@ class ColumnCompiler:
             mask = array.is_null() if hidden else None
             return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
 
-        return build
+        return _checked(build, ".".join(path))
 
     def _list(
         self, source: pa.DataType, wanted: ListType, kind: pa.ListType, path: Sequence[str]
@@ -176,7 +183,7 @@ def _checked(convert: Convert, name: str) -> Convert:
     def run(array: pa.Array) -> pa.Array:
         try:
             return convert(array)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        except _REFUSALS as error:
             raise Unstorable(name, str(error)) from error
 
     return run

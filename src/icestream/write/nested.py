@@ -48,17 +48,46 @@ def take_apart(array: pa.Array) -> Lists:
     Raises:
         pa.ArrowInvalid: If there are more values than 32-bit offsets can count.
     """
-    starts, lengths = ranges(array)
+    if not len(array):  # may have no offsets at all
+        return Lists(None, pa.array([0], pa.int32()), range(0))
     nulls = array.is_null() if array.null_count else None
+    in_order = _in_order(array, nulls)
+    if in_order is not None:
+        return in_order
+    starts, lengths = ranges(array)
     if nulls is not None:
         lengths = np.where(nulls.to_numpy(zero_copy_only=False), 0, lengths)
     ends = np.cumsum(lengths, dtype=np.int64)
     total = int(ends[-1]) if len(ends) else 0
-    if total > _MAX_OFFSET:
-        raise pa.ArrowInvalid(f"{total} values are too many for one array: pass smaller batches")
+    _check_count(total)
     offsets = np.zeros(len(lengths) + 1, dtype=np.int32)
     offsets[1:] = ends
     return Lists(nulls, pa.array(offsets), _picked(starts, lengths, ends, total))
+
+
+def _in_order(array: pa.Array, nulls: pa.BooleanArray | None) -> Lists | None:
+    """Ordinary lists, whose values lie one after the other: nothing to work out."""
+    if not has_offsets(array.type):
+        return None
+    offsets = array.offsets.to_numpy()
+    if nulls is not None and np.diff(offsets)[nulls.to_numpy(zero_copy_only=False)].any():
+        return None
+    first, last = int(offsets[0]), int(offsets[-1])
+    _check_count(last - first)
+    if first or offsets.dtype != np.int32:
+        offsets = (offsets - first).astype(np.int32)
+    return Lists(nulls, pa.array(offsets), range(first, last))
+
+
+def has_offsets(kind: pa.DataType) -> bool:
+    """Whether a list begins where the one before it ends."""
+    types = pa.types
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_map(kind))
+
+
+def _check_count(total: int) -> None:
+    if total > _MAX_OFFSET:
+        raise pa.ArrowInvalid(f"{total} values are too many for one array: pass smaller batches")
 
 
 def ranges(array: pa.Array) -> tuple[Numbers, Numbers]:

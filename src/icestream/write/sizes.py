@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from icestream.write.nested import ranges
+from icestream.write.nested import has_offsets, ranges
 
 _OFFSET_BYTES = 4
 
@@ -38,6 +38,11 @@ def written_out_bytes(array: pa.Array) -> int:
 
 def _below_bytes(lists: pa.Array, values: pa.Array) -> int:
     """Bytes of the values that lists hold: their share of all values from first to last."""
+    if not len(lists):
+        return 0
+    if has_offsets(lists.type):
+        first, last = lists.offsets[0].as_py(), lists.offsets[-1].as_py()
+        return _OFFSET_BYTES * len(lists) + written_out_bytes(values.slice(first, last - first))
     starts, lengths = ranges(lists)
     total = int(lengths.sum())
     if not total:
@@ -84,8 +89,10 @@ def _lengths(text: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _counts(array: pa.DictionaryArray) -> npt.NDArray[np.int64]:
-    used = array.indices.drop_null().to_numpy()
-    return np.bincount(used, minlength=len(array.dictionary)).astype(np.int64)
+    used = array.indices.drop_null().to_numpy().astype(np.int64)
+    size = len(array.dictionary)
+    used = used[(used >= 0) & (used < size)]  # the conversion refuses what is not in it
+    return np.bincount(used, minlength=size).astype(np.int64)
 
 
 def _runs(array: pa.RunEndEncodedArray) -> npt.NDArray[np.int64]:

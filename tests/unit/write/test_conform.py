@@ -351,6 +351,21 @@ def test_values_that_a_null_hides_are_not_looked_at() -> None:
     assert len(out.values) == 2
 
 
+def test_places_outside_of_a_dictionary_are_refused() -> None:
+    """Arrow checks them where it makes dictionaries, not where it takes them over."""
+    for places in ([0, 2, 0], [0, -1, 0]):
+        array = pa.DictionaryArray.from_arrays(pa.array(places, pa.int8()), ["a", "b"], safe=False)
+        for whole in (array, pa.StructArray.from_arrays([array], names=["x"])):
+            kind: IcebergType = StringType()
+            if whole is not array:
+                kind = StructType(NestedField(2, "x", kind))
+            batch = pa.record_batch([whole], names=["c"])
+            with pytest.raises(InvalidDataError, match="out of bounds; first in row 1"):
+                _conformer(_one(kind), batch.schema).convert(batch)
+            with pytest.raises(InvalidDataError, match="out of bounds; first in row 1"):
+                list(_conformer(_one(kind), batch.schema).pieces(batch, max_bytes=1))
+
+
 # Nulls in required columns
 
 
@@ -579,6 +594,7 @@ _LONG_TEXT = [f"{n:0100}" for n in range(10_000)]
         pa.array(_LONG_TEXT).dictionary_encode(),
         pa.array(_LONG_TEXT[:3] * 3_333 + [None]).dictionary_encode(),
         pa.DictionaryArray.from_arrays(pa.array([0] * 10_000), pa.array(["x" * 100])),
+        pa.DictionaryArray.from_arrays(pa.array([0] * 10_000, pa.uint64()), pa.array(["x" * 100])),
         pa.RunEndEncodedArray.from_arrays([10_000], ["x" * 100]),
         pa.array(_LONG_TEXT * 2, pa.large_string())[5_000:15_000],
         pa.array(_LONG_TEXT * 2, pa.string_view())[5_000:15_000],
