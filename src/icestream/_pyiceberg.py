@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from pyiceberg.avro.decoder import BinaryDecoder
 from pyiceberg.avro.reader import DoubleReader
+from pyiceberg.exceptions import ValidationException
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator, _StrictMetricsEvaluator
 from pyiceberg.io import FileIO
@@ -24,12 +25,15 @@ from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import (
+    AssertCurrentSchemaId,
     AssertRefSnapshotId,
     TableRequirement,
     TableUpdate,
     UpdatesAndRequirements,
 )
 from pyiceberg.table.update.schema import UpdateSchema
+
+from icestream.errors import CommitConflictError, CommitError
 
 _read_double = DoubleReader.read
 _exact_users = 0
@@ -169,6 +173,14 @@ class StagedHooks(Protocol):
     def failed(self) -> None: ...
 
 
+class StagedConflictError(CommitConflictError, ValidationException):
+    """A staged change was refused beside another one; the transaction deletes all its files."""
+
+
+class StagedCommitError(CommitError, ValidationException):
+    """A staged change could not be prepared; the transaction deletes all its files."""
+
+
 class _StagedProducer:
     """The part of a PyIceberg snapshot producer that `Transaction` uses."""
 
@@ -187,7 +199,21 @@ class _StagedProducer:
         """The hooks validate when they produce."""
 
     def _commit(self) -> UpdatesAndRequirements:
-        return self._hooks.produce(self._transaction.table_metadata)
+        try:
+            updates, requirements = self._hooks.produce(self._transaction.table_metadata)
+        except CommitConflictError as error:
+            raise StagedConflictError(str(error)) from error
+        except CommitError as error:
+            raise StagedCommitError(str(error)) from error
+        # A transaction keeps one requirement of each type: a second branch's would be dropped.
+        staged = self._transaction._requirements
+        asserted = {r.ref for r in staged if isinstance(r, AssertRefSnapshotId)}
+        self._transaction._requirements += tuple(
+            r
+            for r in requirements
+            if asserted and isinstance(r, AssertRefSnapshotId) and r.ref not in asserted
+        )
+        return updates, requirements
 
     def _cleanup_uncommitted(self) -> None:
         self._hooks.landed()
@@ -202,16 +228,20 @@ def table_of(transaction: Transaction) -> Table:
 
 
 def stage(transaction: Transaction, hooks: StagedHooks) -> None:
-    """Stage a change in a transaction, which commits and retries it with the rest."""
+    """Stage a change in a transaction, which commits and retries it with the rest.
+
+    If it raises, the transaction is as it was.
+    """
+    before = transaction._updates, transaction._requirements
     producer = _StagedProducer(hooks, transaction)
-    transaction._stage(*hooks.lasting(transaction.table_metadata))
-    updates, requirements = producer._commit()
-    # A transaction keeps one requirement of each type: a second branch's would be dropped.
-    asserted = {r.ref for r in transaction._requirements if isinstance(r, AssertRefSnapshotId)}
+    try:
+        updates, requirements = hooks.lasting(transaction.table_metadata)
+        if any(isinstance(r, AssertCurrentSchemaId) for r in transaction._requirements):
+            requirements = ()  # the schema was changed in the transaction before: asserted there
+        transaction._stage(updates, requirements)
+        updates, requirements = producer._commit()
+    except BaseException:
+        transaction._updates, transaction._requirements = before
+        raise
     transaction._register_snapshot_producer(producer)  # type: ignore[arg-type]
-    transaction._requirements += tuple(
-        r
-        for r in requirements
-        if asserted and isinstance(r, AssertRefSnapshotId) and r.ref not in asserted
-    )
     transaction._apply(updates, requirements)

@@ -12,6 +12,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
 
+from icestream.write.target import WriteTarget
+
 Key = tuple[Any, ...]
 
 
@@ -38,6 +40,12 @@ class SchemaChange:
     schema: Schema
     base_schema_id: int
     base_last_column_id: int
+
+    @classmethod
+    def of(cls, target: WriteTarget, schema: Schema) -> SchemaChange:
+        """The change to a schema that was derived from the target's table."""
+        metadata = target.metadata
+        return cls(schema, metadata.current_schema_id, metadata.last_column_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +81,14 @@ class Change:
         base_snapshot_id: The branch's head when the change was planned; None for an empty one.
         conflict_filter: The rows that the change was computed from. Data added since
             `base_snapshot_id` that might match is a conflict. None: nothing added conflicts.
-        conflict_partitions: The same for whole partitions, by their values under the table's
-            current spec.
+        conflict_partitions: The same for whole partitions, by their values.
+        conflict_schema_id: The schema that names the filter's columns; None: the current one.
+        conflict_spec_id: The spec of those values; None: the current one.
         schema: A schema change that belongs to it.
         properties: For the snapshot's summary.
         load_id: Makes a second commit with the same id a no-op.
-        write_ids: Writes of several stages that it commits; the same ones are not committed again.
+        write_ids: The earlier writes, by `write_files`, of which it commits files.
+        handed_over: The paths of those files; they are not committed again.
         counts: What to remember with the load id.
     """
 
@@ -91,10 +101,13 @@ class Change:
     base_snapshot_id: int | None = None
     conflict_filter: BooleanExpression | None = None
     conflict_partitions: frozenset[Key] | None = None
+    conflict_schema_id: int | None = None
+    conflict_spec_id: int | None = None
     schema: SchemaChange | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     load_id: str | None = None
     write_ids: tuple[str, ...] = ()
+    handed_over: frozenset[str] = frozenset()
     counts: Counts = Counts()
 
     @property

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from pyiceberg.expressions import BooleanExpression
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Operation
 
+from icestream.commit.change import SchemaChange
 from icestream.commit.landing import landing_of
 from icestream.commit.load import Load
 from icestream.commit.overwrite import removal_of
@@ -73,9 +73,9 @@ def commit_files(
     return load.run_files(listed, schema)
 
 
-def _evolved(target: WriteTarget | None, files: list[NewFile]) -> Schema | None:
+def _evolved(target: WriteTarget | None, files: list[NewFile]) -> SchemaChange | None:
     if target is not None and target.schema != target.metadata.schema():
-        return target.schema
+        return SchemaChange.of(target, target.schema)
     if any(file.schema_id is None for file in files):
         raise InvalidArgumentError(
             "the files have an evolved schema: pass target= what write_target() returned"

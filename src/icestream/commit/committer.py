@@ -10,14 +10,15 @@ from pyiceberg.table import Table
 from pyiceberg.table.update import AssertTableUUID, TableRequirement, TableUpdate
 
 from icestream._pyiceberg import commit_to_catalog
+from icestream.commit.attempt import attempt
 from icestream.commit.change import Change
 from icestream.commit.cleanup import delete_files
+from icestream.commit.handed_over import find_committed
 from icestream.commit.in_flight import InFlightWrite
-from icestream.commit.load_id import CommittedLoad, find_load, remember_load
-from icestream.commit.producer import Produced, Producer
+from icestream.commit.load_id import CommittedLoad, forget_loads, remember_load
+from icestream.commit.producer import Produced
 from icestream.commit.retry import Backoff, Outcome, answers_at_once, classify
 from icestream.commit.schema_change import apply_schema_change
-from icestream.commit.validate import validate
 from icestream.errors import (
     CatalogError,
     CommitConflictError,
@@ -89,10 +90,11 @@ class Committer:
             try:
                 self._refresh()
             except CatalogError as error:
-                if not self._uncertain:
+                if self._uncertain:
+                    if not backoff.wait(Outcome.UNKNOWN):
+                        raise self._unknown(trouble or error) from error
+                elif not self._is_busy(error) or not backoff.wait(Outcome.CONFLICT):
                     raise
-                if not backoff.wait(Outcome.UNKNOWN):
-                    raise self._unknown(trouble or error) from error
                 continue
             if (settled := self._settled(backoff.tried)) is not None:
                 return settled
@@ -114,6 +116,8 @@ class Committer:
             self._ever_unknown = True
             return
         self._set_uncertain(self._ever_unknown)
+        if outcome is Outcome.REFUSED and self._uncertain:
+            raise self._unknown(error) from error
         if outcome is Outcome.REFUSED:
             raise CommitError(
                 f"the catalog refused the commit to {self._name}: {type(error).__name__}: {error}"
@@ -124,24 +128,24 @@ class Committer:
         metadata, updates, requirements = apply_schema_change(
             self._change.schema, self._table.metadata, table=self._name
         )
-        validate(self._change, metadata, self._table.io, table=self._name)
-        producer = Producer(
-            self._change, metadata, self._table.io, self._snapshot_id, table=self._name
+        produced = attempt(
+            self._change,
+            metadata,
+            self._table.io,
+            base_id=self._change.base_snapshot_id,
+            head=metadata.snapshot_by_name(self._change.branch),
+            snapshot_id=self._snapshot_id,
+            table=self._name,
         )
-        try:
-            produced = producer.produce()
-        except BaseException:
-            delete_files(self._table.io, producer.paths)
-            raise
         self._attempts.append(produced)
         if self._change.load_id is not None:
             updates += remember_load(
-                metadata,
                 branch=self._change.branch,
                 load_id=self._change.load_id,
                 snapshot_id=self._snapshot_id,
                 counts=self._change.counts,
             )
+            updates += forget_loads(metadata.properties)
         required = (*requirements, *produced.requirements)
         return (
             produced,
@@ -165,9 +169,8 @@ class Committer:
             self._refresh()
         except Exception:
             return
-        landed = self._table.metadata.snapshot_by_id(self._snapshot_id) is not None
-        if not landed and answers_at_once(self._table.catalog):
-            self._set_uncertain(self._ever_unknown)
+        if self._table.metadata.snapshot_by_id(self._snapshot_id) is None:
+            self._note_absence()
 
     def _settled(self, tried: int) -> Committed | None:
         """Look whether the snapshot is in the table, or the load has been committed before."""
@@ -175,19 +178,37 @@ class Committer:
         snapshot = metadata.snapshot_by_id(self._snapshot_id)
         if snapshot is not None:
             return self._done(snapshot.manifest_list, tried)
-        change = self._change
-        already = find_load(metadata, change.branch, change.load_id, change.write_ids)
-        if already is None or self._uncertain:
+        self._note_absence()
+        already = find_committed(self._change, metadata, self._table.io)
+        if already is None:
             return None
-        delete_files(self._table.io, self._metadata_paths())
+        if not self._uncertain:
+            delete_files(self._table.io, self._metadata_paths())
         return Committed(already.snapshot_id, tried, already)
 
+    def _note_absence(self) -> None:
+        """The snapshot is not in the table. See whether it may still come.
+
+        It can't where the catalog had answered before its call ended, nor once the branch has moved
+        on from where the snapshot was to go.
+        """
+        head = self._table.metadata.snapshot_by_name(self._change.branch)
+        head_id = head.snapshot_id if head else None
+        may_come = any(produced.parent_id == head_id for produced in self._attempts)
+        if not may_come or answers_at_once(self._table.catalog):
+            self._ever_unknown = False
+            self._set_uncertain(False)
+
     def _done(self, manifest_list: str, tried: int) -> Committed:
-        won = next((a for a in self._attempts if a.manifest_list == manifest_list), None)
-        kept = set(won.paths) if won else set()
-        delete_files(self._table.io, [p for p in self._metadata_paths() if p not in kept])
-        self._set_uncertain(False)
+        """Delete the metadata of lost tries. The commit stays uncertain: nobody may undo it."""
+        if any(produced.manifest_list == manifest_list for produced in self._attempts):
+            lost = [a for a in self._attempts if a.manifest_list != manifest_list]
+            delete_files(self._table.io, [path for a in lost for path in a.paths])
         return Committed(self._snapshot_id, tried)
+
+    def _is_busy(self, error: CatalogError) -> bool:
+        cause = error.__cause__
+        return cause is not None and classify(cause, self._table.catalog) is Outcome.CONFLICT
 
     def _refresh(self) -> None:
         try:

@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from pyiceberg.table.locations import load_location_provider
 
 from icestream.commit.cleanup import delete_files
+from icestream.errors import InvalidArgumentError, WriteError
 from icestream.write.new_file import NewFile
 from icestream.write.target import WriteTarget
 
@@ -63,9 +64,17 @@ class InFlightWrite:
                 "host": socket.gethostname(),
                 "pid": os.getpid(),
             }
-            output = self._target.io.new_output(self.marker)
-            with output.create(overwrite=True) as stream:
-                stream.write(json.dumps(facts).encode())
+            try:
+                output = self._target.io.new_output(self.marker)
+                with output.create(overwrite=True) as stream:
+                    stream.write(json.dumps(facts).encode())
+            except Exception as error:
+                self._marked_at = now  # a part of it may be there
+                raise WriteError(
+                    f"{self.marker} could not be written: {error}. Is there space, and may this "
+                    "process write to the table's folder?",
+                    path=self.marker,
+                ) from error
             self._marked_at = now
 
     def add(self, paths: Iterable[str]) -> None:
@@ -73,21 +82,40 @@ class InFlightWrite:
         self._paths.extend(paths)
 
     def take_over(self, files: Iterable[NewFile]) -> None:
-        """Take files that other writes have left to be committed, and their markers."""
+        """Take files that other writes have left to be committed, and their markers.
+
+        Raises:
+            InvalidArgumentError: If files are gone: an earlier commit of them was refused.
+        """
         for file in files:
             self._taken.setdefault(file.write_id, []).append(file.path)
+        for write_id, paths in self._taken.items():
+            if self._exists(marker_path(self._target, write_id)):
+                continue  # the write is open: nobody has settled it
+            if gone := [path for path in paths if not self._exists(path)]:
+                raise InvalidArgumentError(
+                    f"{len(gone)} of {len(paths)} files are gone, such as {gone[0]}: an earlier "
+                    "commit of them was refused, which deletes them. Write them again"
+                )
+
+    def give_back(self) -> None:
+        """Leave the files taken over as they are, with their markers."""
+        self._taken.clear()
 
     def committed(self) -> None:
         """The files belong to the table now: remove the markers only."""
-        self._paths.clear()
-        self._remove_markers()
+        markers = self._markers()
+        self._paths.clear()  # before anything else: they must never be deleted
+        self._taken.clear()
+        self.uncertain = False
+        delete_files(self._target.io, markers)
 
     def superseded(self) -> None:
         """The same load is in the table already: delete what this write added to it.
 
         Files taken over stay, with their markers: they may be the very files in the table.
         """
-        self._taken.clear()
+        self.give_back()
         self.abandon()
 
     def abandon(self) -> None:
@@ -99,15 +127,15 @@ class InFlightWrite:
         left = delete_files(self._target.io, [*self._paths, *taken])
         self._paths.clear()
         if not left:
-            self._remove_markers()
-
-    def _remove_markers(self) -> None:
-        markers = [marker_path(self._target, write_id) for write_id in self._taken]
-        if self._marked_at is not None and not self._shared:
-            markers.append(self.marker)
-            self._marked_at = None
-        delete_files(self._target.io, markers)
+            delete_files(self._target.io, self._markers())
         self._taken.clear()
+
+    def _markers(self) -> list[str]:
+        own = [self.marker] if self._marked_at is not None and not self._shared else []
+        return [*own, *(marker_path(self._target, write_id) for write_id in self._taken)]
+
+    def _exists(self, path: str) -> bool:
+        return self._target.io.new_input(path).exists()
 
 
 def marker_path(target: WriteTarget, write_id: str) -> str:

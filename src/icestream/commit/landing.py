@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.table import Table, Transaction
+from pyiceberg.table import CreateTableTransaction, Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 
@@ -38,9 +38,9 @@ class TableLanding:
                 f"the catalog could not be asked for {self.name}: {type(error).__name__}: {error}"
             ) from error
 
-    def target(self, write_id: str | None = None) -> WriteTarget:
-        """The table for writers."""
-        return WriteTarget.of(self._table, write_id)
+    def target(self, metadata: TableMetadata) -> WriteTarget:
+        """The table for writers, as `refresh` gave it."""
+        return _target(self._table, metadata)
 
     def land(self, change: Change, in_flight: InFlightWrite | None) -> Committed:
         """Commit; when it returns, the files belong to the table."""
@@ -59,26 +59,39 @@ class TransactionLanding:
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction
         self._table = table_of(transaction)
+        self._planned = self._table.metadata
         self.name = ".".join(self._table.name())
 
     def refresh(self) -> TableMetadata:
-        """The table as the transaction has it."""
+        """The table as the transaction has it.
+
+        The catalog's table is remembered as it is now: the table object may be refreshed before the
+        change is staged, and what others have done since must not go unseen.
+        """
+        self._planned = self._table.metadata
         return self._transaction.table_metadata
 
-    def target(self, write_id: str | None = None) -> WriteTarget:
+    def target(self, metadata: TableMetadata) -> WriteTarget:
         """The table for writers, with what the transaction has staged so far."""
-        target = WriteTarget.of(self._table, write_id)
-        metadata = self._transaction.table_metadata
-        return replace(target, metadata=metadata, schema=metadata.schema())
+        return _target(self._table, metadata)
 
     def land(self, change: Change, in_flight: InFlightWrite | None) -> Committed:
         """Stage; the marker stays until the transaction is settled."""
-        staged = StagedChange(self._table, change, in_flight, self._transaction)
+        head = self._planned.snapshot_by_name(change.branch)
+        base_id = head.snapshot_id if head else None
+        staged = StagedChange(self._table, change, in_flight, base_snapshot_id=base_id)
         stage(self._transaction, staged)
+        if in_flight is not None and isinstance(self._transaction, CreateTableTransaction):
+            in_flight.committed()  # such a transaction does not say how it ended
         return Committed(staged.snapshot_id, 0)
 
 
 Landing = TableLanding | TransactionLanding
+
+
+def _target(table: Table, metadata: TableMetadata) -> WriteTarget:
+    """All of it from one look at the table: another thread may refresh the table object."""
+    return replace(WriteTarget.of(table), metadata=metadata, schema=metadata.schema())
 
 
 def landing_of(into: Table | Transaction) -> Landing:

@@ -10,16 +10,23 @@ from typing import Protocol
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
 
-from icestream.commit.change import Change, Counts, Key, SchemaChange, comparable
+from icestream.commit.change import Change, Counts, Key, SchemaChange
 from icestream.commit.committer import Committed
+from icestream.commit.handed_over import find_files
 from icestream.commit.in_flight import InFlightWrite
 from icestream.commit.landing import check_branch, landing_of
-from icestream.commit.load_id import CommittedLoad, check_load_id, find_load
+from icestream.commit.load_id import (
+    LOAD_ID_KEY,
+    WRITE_IDS_KEY,
+    CommittedLoad,
+    check_load_id,
+    find_load,
+)
 from icestream.commit.schema_change import SchemaConflictError, loosen
 from icestream.errors import InvalidArgumentError
 from icestream.memory import MemoryBudget, as_budget
@@ -32,6 +39,7 @@ from icestream.write.target import WriteTarget
 
 _LOAD_TRIES = 3
 _NOTHING = Written()
+_OUR_PROPERTIES = ("operation", LOAD_ID_KEY, WRITE_IDS_KEY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +50,7 @@ class Removed:
         files: Data files to remove.
         rows: Rows in them that are gone for good; the others were written again.
         rows_kept: Rows that were written again.
-        conflict_filter: As of `Change`.
-        conflict_partitions: As of `Change`.
+        conflict_filter: As of `Change`; likewise conflict_partitions.
     """
 
     files: tuple[DataFile, ...] = ()
@@ -74,7 +81,7 @@ class Base:
         branch: The branch.
         operation: What the load does; the table may want another isolation for each.
         scan_budget: What reading may hold.
-        keys: Partitions that the load has written to, besides those that its writer has seen.
+        files: Files that were written before, to be added by the same load.
     """
 
     target: WriteTarget
@@ -82,7 +89,7 @@ class Base:
     branch: str
     operation: Operation
     scan_budget: MemoryBudget
-    keys: frozenset[Key] = frozenset()
+    files: tuple[NewFile, ...] = ()
 
 
 @dataclass(slots=True)
@@ -133,13 +140,19 @@ class Load:
             raise InvalidArgumentError(
                 f"schema_mode is {self.schema_mode!r}: give 'freeze', 'evolve' or 'discard'"
             )
+        if self.branch == "":
+            raise InvalidArgumentError("branch is empty: name a branch, or leave it out for main")
         for key, value in (self.properties or {}).items():
             if not isinstance(key, str) or not isinstance(value, str):
                 raise InvalidArgumentError(
                     f"properties has {key!r}: {value!r}: snapshot properties are strings"
                 )
+            if key in _OUR_PROPERTIES:
+                raise InvalidArgumentError(
+                    f"properties has {key!r}, which every commit sets itself"
+                )
 
-    def run_files(self, files: Sequence[NewFile], schema: Schema | None) -> WriteReport:
+    def run_files(self, files: Sequence[NewFile], schema: SchemaChange | None) -> WriteReport:
         """Commit files that were written before, as one snapshot.
 
         Args:
@@ -150,19 +163,18 @@ class Load:
         return self._run_once(open_source(iter(())), Written.of(files), schema)
 
     def _run_once(
-        self, stream: ArrowSource, before: Written = _NOTHING, schema: Schema | None = None
+        self, stream: ArrowSource, before: Written = _NOTHING, schema: SchemaChange | None = None
     ) -> WriteReport:
         landing = landing_of(self.into)
         metadata = landing.refresh()
         branch = self.branch or MAIN_BRANCH
         head_id = check_branch(metadata, branch, table=landing.name)
-        target = landing.target()
+        target = landing.target(metadata)
         refuse_unwritable(target)
+        if (already := self._find(metadata, branch, target, before)) is not None:
+            return self._already(already)
         in_flight = InFlightWrite(target, operation=self.operation.value)
         in_flight.take_over(before.files)
-        write_ids = tuple(dict.fromkeys(file.write_id for file in before.files))
-        if (already := find_load(metadata, branch, self.load_id, write_ids)) is not None:
-            return self._already(already)
         budgets = _Budgets.of(as_budget(self.memory), shared=self.removal.reads)
         writer = TableWriter(
             target,
@@ -175,19 +187,27 @@ class Load:
         try:
             for batch in stream:
                 writer.write(batch)
-            keys = frozenset(comparable(file.partition) for file in before.files)
-            base = Base(target, head_id, branch, self.operation, budgets.scan, keys)
+            base = Base(target, head_id, branch, self.operation, budgets.scan, before.files)
             removed = self.removal.remove(base, writer)
-            written = before + writer.close()
+            written = writer.close()
             in_flight.add(file.path for file in written.files)
-            change = self._change(writer, written, removed, base, schema, write_ids)
+            change = self._change(writer, written, before, removed, base, schema)
             if change.added or change.removed or change.schema or change.load_id:
                 committed = landing.land(change, in_flight)
-        except BaseException:
+        except BaseException as error:
             writer.abort()
+            if isinstance(error, InvalidArgumentError):
+                in_flight.give_back()  # the caller may mend the call, and commit them then
             in_flight.abandon()
             raise
         return self._report(change, written, writer, committed, budgets)
+
+    def _find(
+        self, metadata: TableMetadata, branch: str, target: WriteTarget, before: Written
+    ) -> CommittedLoad | None:
+        found = find_load(metadata, branch, self.load_id)
+        paths = [file.path for file in before.files]
+        return found or find_files(metadata, branch, paths, _write_ids(before), target.io)
 
     def _already(self, load: CommittedLoad) -> WriteReport:
         return WriteReport(
@@ -206,12 +226,15 @@ class Load:
         self,
         writer: TableWriter,
         written: Written,
+        before: Written,
         removed: Removed,
         base: Base,
-        schema: Schema | None,
-        write_ids: tuple[str, ...],
+        schema: SchemaChange | None,
     ) -> Change:
         rewrites = self.operation == Operation.DELETE and bool(written.files)
+        schema = schema or _schema_change(writer, written)
+        handed_over = frozenset(file.path for file in before.files)
+        written = before + written
         return Change(
             operation=Operation.OVERWRITE if rewrites else self.operation,
             branch=base.branch,
@@ -220,10 +243,13 @@ class Load:
             base_snapshot_id=base.snapshot_id,
             conflict_filter=removed.conflict_filter,
             conflict_partitions=removed.conflict_partitions,
-            schema=_schema_change(writer, written, schema),
+            conflict_schema_id=base.target.metadata.current_schema_id,
+            conflict_spec_id=base.target.spec.spec_id,
+            schema=schema,
             properties=dict(self.properties or {}),
             load_id=self.load_id,
-            write_ids=write_ids,
+            write_ids=_write_ids(before),
+            handed_over=handed_over,
             counts=Counts(
                 rows_inserted=written.rows - removed.rows_kept,
                 rows_deleted=removed.rows,
@@ -287,14 +313,11 @@ class _Budgets:
         return self.write.peak_bytes + self.scan.peak_bytes
 
 
-def _schema_change(
-    writer: TableWriter, written: Written, schema: Schema | None
-) -> SchemaChange | None:
-    if schema is None and not writer.plan.changes and not written.loosened:
+def _schema_change(writer: TableWriter, written: Written) -> SchemaChange | None:
+    if not writer.plan.changes and not written.loosened:
         return None
-    metadata = writer.target.metadata
-    return SchemaChange(
-        schema=loosen(schema or writer.plan.schema, written.loosened),
-        base_schema_id=metadata.current_schema_id,
-        base_last_column_id=metadata.last_column_id,
-    )
+    return SchemaChange.of(writer.target, loosen(writer.plan.schema, written.loosened))
+
+
+def _write_ids(files: Written) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(file.write_id for file in files.files))

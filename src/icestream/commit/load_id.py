@@ -17,12 +17,14 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
+from urllib.parse import quote
 
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import ancestors_of
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.table.update import RemovePropertiesUpdate, SetPropertiesUpdate, TableUpdate
 
 from icestream.commit.change import Counts
+from icestream.commit.table_property import whole_number
 from icestream.errors import InvalidArgumentError
 
 LOAD_ID_KEY = "icestream.load-id"
@@ -58,79 +60,93 @@ def check_load_id(load_id: str | None) -> None:
         )
 
 
-def find_load(
-    metadata: TableMetadata, branch: str, load_id: str | None, write_ids: Collection[str] = ()
-) -> CommittedLoad | None:
-    """The load with that id, or with files of those writes, if it is in the branch."""
-    if load_id is None and not write_ids:
+def find_load(metadata: TableMetadata, branch: str, load_id: str | None) -> CommittedLoad | None:
+    """The load with that id, if it is in the branch."""
+    if load_id is None:
         return None
     history = {s.snapshot_id: s for s in ancestors_of(metadata.snapshot_by_name(branch), metadata)}
-    if load_id is not None and (found := _by_property(metadata, branch, load_id, history)):
+    if found := _by_property(metadata, branch, load_id, history):
         return found
-    for snapshot_id, snapshot in history.items():
-        summary = snapshot.summary.additional_properties if snapshot.summary else {}
-        writes = summary.get(WRITE_IDS_KEY, "").split(",")
-        if (load_id is not None and summary.get(LOAD_ID_KEY) == load_id) or any(
-            write_id in writes for write_id in write_ids
-        ):
-            return CommittedLoad(snapshot_id, _counts_of(summary))
+    for snapshot in history.values():
+        if snapshot.summary and snapshot.summary.additional_properties.get(LOAD_ID_KEY) == load_id:
+            return load_of(snapshot)
     return None
+
+
+def load_of(snapshot: Snapshot) -> CommittedLoad:
+    """A load as its snapshot tells of it."""
+    summary = snapshot.summary.additional_properties if snapshot.summary else {}
+    return CommittedLoad(snapshot.snapshot_id, _counts_of(summary))
 
 
 def _by_property(
     metadata: TableMetadata, branch: str, load_id: str, history: Collection[int]
 ) -> CommittedLoad | None:
     for key, value in metadata.properties.items():
-        if not key.startswith(_PREFIX) or key.partition(":")[2] != load_id:
+        if not _is_load(key) or key.partition(":")[2] != load_id:
             continue
-        record = json.loads(value)
-        snapshot_id = int(record["snapshot-id"])
-        expired = metadata.snapshot_by_id(snapshot_id) is None
-        if snapshot_id in history or (expired and key == _key(branch, load_id)):
-            return CommittedLoad(snapshot_id, Counts(**record["counts"]))
+        record = _record(value)
+        if record.snapshot_id < 0:
+            continue
+        expired = metadata.snapshot_by_id(record.snapshot_id) is None
+        if record.snapshot_id in history or (expired and key == _key(branch, load_id)):
+            return CommittedLoad(record.snapshot_id, record.counts)
     return None
 
 
 def remember_load(
-    metadata: TableMetadata,
-    *,
-    branch: str,
-    load_id: str,
-    snapshot_id: int,
-    counts: Counts,
+    *, branch: str, load_id: str, snapshot_id: int, counts: Counts
 ) -> tuple[TableUpdate, ...]:
-    """The updates that store a load, and forget those beyond the retention."""
-    now_ms = time.time_ns() // 1_000_000
-    record = {"snapshot-id": snapshot_id, "committed-ms": now_ms, "counts": asdict(counts)}
-    updates: list[TableUpdate] = [
-        SetPropertiesUpdate(updates={_key(branch, load_id): json.dumps(record, sort_keys=True)})
+    """The update that stores a load."""
+    record = {"snapshot-id": snapshot_id, "committed-ms": _now_ms(), "counts": asdict(counts)}
+    text = json.dumps(record, sort_keys=True)
+    return (SetPropertiesUpdate(updates={_key(branch, load_id): text}),)
+
+
+def forget_loads(properties: Mapping[str, str]) -> tuple[TableUpdate, ...]:
+    """The update that forgets loads beyond the retention, if there are any; one more is coming."""
+    days = whole_number(properties, _RETENTION_DAYS, 30)
+    count = whole_number(properties, _RETENTION_COUNT, 1000)
+    records = {key: _record(value) for key, value in properties.items() if _is_load(key)}
+    newest_first = sorted(records, key=lambda key: records[key].committed_ms, reverse=True)
+    oldest_ms = _now_ms() - days * _DAY_MS
+    forgotten = [
+        key
+        for position, key in enumerate(newest_first)
+        if position >= count - 1 or records[key].committed_ms < oldest_ms
     ]
-    forgotten = _beyond_retention(metadata.properties, now_ms)
-    if forgotten := [key for key in forgotten if key != _key(branch, load_id)]:
-        updates.append(RemovePropertiesUpdate(removals=forgotten))
-    return tuple(updates)
+    return (RemovePropertiesUpdate(removals=forgotten),) if forgotten else ()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _key(branch: str, load_id: str) -> str:
-    return f"{_PREFIX}{branch}:{load_id}"
+    return f"{_PREFIX}{quote(branch, safe='')}:{load_id}"  # so that the first colon ends the branch
 
 
-def _beyond_retention(properties: Mapping[str, str], now_ms: int) -> list[str]:
-    days = int(properties.get(_RETENTION_DAYS, 30))
-    count = int(properties.get(_RETENTION_COUNT, 1000))
-    committed = sorted(
-        (
-            (int(json.loads(value)["committed-ms"]), key)
-            for key, value in properties.items()
-            if key.startswith(_PREFIX) and ":" in key
-        ),
-        reverse=True,
-    )
-    return [
-        key
-        for position, (when_ms, key) in enumerate(committed)
-        if position >= count - 1 or when_ms < now_ms - days * _DAY_MS
-    ]
+def _is_load(key: str) -> bool:
+    return key.startswith(_PREFIX) and ":" in key
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """What a property says of a load."""
+
+    snapshot_id: int
+    committed_ms: int
+    counts: Counts
+
+
+def _record(value: str) -> _Record:
+    """Read a property; one that somebody else has written is as old as can be."""
+    try:
+        found = json.loads(value)
+        counts = Counts(**found["counts"])
+        return _Record(int(found["snapshot-id"]), int(found["committed-ms"]), counts)
+    except (KeyError, TypeError, ValueError):
+        return _Record(snapshot_id=-1, committed_ms=0, counts=Counts())
 
 
 def _counts_of(summary: Mapping[str, Any]) -> Counts:

@@ -15,6 +15,7 @@ from icestream.commit.removal import (
     EverythingRemoved,
     MatchingRemoved,
     WrittenPartitionsRemoved,
+    is_partitioned,
 )
 from icestream.errors import InvalidArgumentError
 from icestream.memory import DEFAULT_MEMORY, MemoryBudget
@@ -83,7 +84,7 @@ def removal_of(
         )
     if partitions is not None:
         landing = landing_of(table)
-        if not landing.target().spec.fields:
+        if not is_partitioned(landing.refresh().spec()):
             raise InvalidArgumentError(
                 f"{landing.name} is not partitioned: leave partitions='dynamic' out to replace "
                 "the whole table, or give where="

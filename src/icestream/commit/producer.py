@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -20,7 +20,6 @@ from pyiceberg.manifest import (
     write_manifest,
     write_manifest_list,
 )
-from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
@@ -33,12 +32,12 @@ from pyiceberg.table.update import (
     TableRequirement,
     TableUpdate,
 )
-from pyiceberg.transforms import VoidTransform
 
 from icestream._pyiceberg import DeleteManifestWriter, exact_manifests
 from icestream.commit.change import Change
-from icestream.commit.schema_change import loosen
+from icestream.commit.spec_schema import schema_for
 from icestream.commit.summary import summarize
+from icestream.commit.table_property import whole_number
 from icestream.errors import CommitConflictError
 
 
@@ -49,12 +48,14 @@ class Produced:
     Attributes:
         updates: What the catalog is to change.
         requirements: What must hold for that.
+        parent_id: The snapshot that it goes on top of; it can't land on any other.
         manifest_list: The snapshot's manifest list.
         paths: Every metadata file written for it, the manifest list among them.
     """
 
     updates: tuple[TableUpdate, ...]
     requirements: tuple[TableRequirement, ...]
+    parent_id: int | None
     manifest_list: str
     paths: tuple[str, ...]
 
@@ -104,6 +105,7 @@ class Producer:
                     ref=self.change.branch, snapshot_id=parent.snapshot_id if parent else None
                 ),
             ),
+            parent_id=parent.snapshot_id if parent else None,
             manifest_list=snapshot.manifest_list,
             paths=tuple(self.paths),
         )
@@ -157,7 +159,7 @@ class Producer:
         self, manifests: list[ManifestFile], removed: Sequence[DataFile]
     ) -> list[ManifestFile]:
         """The manifests with some files marked as removed; those without any stay as they are."""
-        left = {file.file_path for file in removed}
+        left = Counter(file.file_path for file in removed)  # a file may be in the table twice
         specs = {file.spec_id for file in removed}
         result = []
         for manifest in manifests:
@@ -166,11 +168,9 @@ class Producer:
                 if left and manifest.partition_spec_id in specs
                 else []
             )
-            if any(entry.data_file.file_path in left for entry in entries):
-                result.append(self._rewrite(manifest, entries, left))
-                left -= {entry.data_file.file_path for entry in entries}
-            else:
-                result.append(manifest)
+            found = Counter(e.data_file.file_path for e in entries if e.data_file.file_path in left)
+            result.append(self._rewrite(manifest, entries, set(found)) if found else manifest)
+            left -= found
         if left:
             raise CommitConflictError(
                 f"{len(left)} files of {self.table} that this change replaces were removed by "
@@ -196,11 +196,10 @@ class Producer:
         self, files: Sequence[DataFile], make: Callable[[int], ManifestWriter]
     ) -> list[ManifestFile]:
         """One manifest per partition spec, or several where they grow beyond the target."""
-        target_bytes = int(
-            self.metadata.properties.get(
-                TableProperties.MANIFEST_TARGET_SIZE_BYTES,
-                TableProperties.MANIFEST_TARGET_SIZE_BYTES_DEFAULT,
-            )
+        target_bytes = whole_number(
+            self.metadata.properties,
+            TableProperties.MANIFEST_TARGET_SIZE_BYTES,
+            TableProperties.MANIFEST_TARGET_SIZE_BYTES_DEFAULT,
         )
         by_spec: dict[int, list[DataFile]] = defaultdict(list)
         for file in files:
@@ -230,7 +229,7 @@ class Producer:
         return write_manifest(
             self.metadata.format_version,
             self.metadata.specs()[spec_id],
-            self._schema_for(spec_id),
+            schema_for(self.metadata, self.metadata.specs()[spec_id]),
             self.io.new_output(self._new_path(f"{self._commit_id}-m{self._next_number()}.avro")),
             self.snapshot_id,
             self._compression,
@@ -239,17 +238,11 @@ class Producer:
     def _delete_writer(self, spec_id: int) -> ManifestWriter:
         return DeleteManifestWriter(
             self.metadata.specs()[spec_id],
-            self._schema_for(spec_id),
+            schema_for(self.metadata, self.metadata.specs()[spec_id]),
             self.io.new_output(self._new_path(f"{self._commit_id}-m{self._next_number()}.avro")),
             self.snapshot_id,
             self._compression,
         )
-
-    def _schema_for(self, spec_id: int) -> Schema:
-        """The schema; a dropped partition field is null, also where its column is required."""
-        fields = self.metadata.specs()[spec_id].fields
-        void = [f.source_id for f in fields if isinstance(f.transform, VoidTransform)]
-        return loosen(self.metadata.schema(), void) if void else self.metadata.schema()
 
     def _write_list(self, manifests: list[ManifestFile], parent: Snapshot | None) -> str:
         path = self._new_path(f"snap-{self.snapshot_id}-0-{self._commit_id}.avro")

@@ -13,20 +13,34 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, NotIn, NotNull, Or
+from pyiceberg.expressions import (
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    NotEqualTo,
+    NotIn,
+    NotNaN,
+    NotNull,
+    NotStartsWith,
+    Or,
+)
 from pyiceberg.expressions.visitors import bind, extract_field_ids, rewrite_not
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask
 from pyiceberg.table.snapshots import IsolationLevel
+from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import DoubleType, FloatType
 
 from icestream._pyiceberg import strict_metrics_evaluator
 from icestream.commit.change import Key, comparable, partition_values
 from icestream.commit.live_files import LiveFiles
 from icestream.commit.load import Base, Removed
+from icestream.errors import CommitConflictError, InvalidArgumentError
 from icestream.read.plan import all_rows_match
 from icestream.read.request import ScanRequest
 from icestream.read.rows import compile_filter
+from icestream.write.new_file import NewFile
 from icestream.write.table_writer import TableWriter
 
 _Goes = Callable[[pa.RecordBatch], pa.Array]
@@ -106,7 +120,7 @@ class WrittenPartitionsRemoved:
         """Remove files of those partitions; look into files that have another spec."""
         partitioner, spec_id = writer.partitioner, base.target.spec.spec_id
         keys = {comparable(partitioner.key(number)) for number in range(len(partitioner))}
-        keys |= base.keys
+        keys |= _keys_of(base.files, spec_id, base.target.table)
         live = LiveFiles(base.target, base.branch, base.scan_budget)
 
         def goes(batch: pa.RecordBatch) -> pa.Array:
@@ -162,8 +176,26 @@ class _Found:
         )
 
 
+def is_partitioned(spec: PartitionSpec) -> bool:
+    """Whether rows have partitions; dropped fields of a spec do not count."""
+    return any(not isinstance(field.transform, VoidTransform) for field in spec.fields)
+
+
+def _keys_of(files: Sequence[NewFile], spec_id: int, table: str) -> set[Key]:
+    if any(file.spec_id != spec_id for file in files):
+        raise CommitConflictError(
+            f"the partition spec of {table} was changed since the files were written: which "
+            "partitions of the new one they replace is not known. Nothing was changed; write them "
+            "again"
+        )
+    return {comparable(file.partition) for file in files}
+
+
 def null_stays(row_filter: BooleanExpression) -> BooleanExpression:
-    """The filter, false where it is null: PyIceberg takes `not in` as true for null."""
+    """The filter, false where it is null.
+
+    PyIceberg takes `not in` as true for null; by statistics, every negation.
+    """
     return _with_not_null(rewrite_not(row_filter))
 
 
@@ -172,7 +204,7 @@ def _with_not_null(row_filter: BooleanExpression) -> BooleanExpression:
         return And(_with_not_null(row_filter.left), _with_not_null(row_filter.right))
     if isinstance(row_filter, Or):
         return Or(_with_not_null(row_filter.left), _with_not_null(row_filter.right))
-    if isinstance(row_filter, NotIn):
+    if isinstance(row_filter, (NotEqualTo, NotIn, NotNaN, NotStartsWith)):
         return And(NotNull(row_filter.term), row_filter)  # type: ignore[call-arg,misc]
     return row_filter
 
@@ -180,8 +212,8 @@ def _with_not_null(row_filter: BooleanExpression) -> BooleanExpression:
 def _filter_columns(schema: Schema, row_filter: BooleanExpression) -> list[str]:
     """The top-level columns that a filter needs."""
     ids = extract_field_ids(bind(schema, row_filter, True))
-    names = {str(schema.find_column_name(i)).partition(".")[0] for i in ids}
-    return [f.name for f in schema.fields if f.name in names] or [schema.fields[0].name]
+    needed = [f.name for f in schema.fields if not ids.isdisjoint(Schema(f).field_ids)]
+    return needed or [schema.fields[0].name]
 
 
 def _all_go(asked: ScanRequest, task: FileScanTask, schema: Schema) -> bool:
@@ -189,9 +221,12 @@ def _all_go(asked: ScanRequest, task: FileScanTask, schema: Schema) -> bool:
     row_filter = asked.context.row_filter
     if all_rows_match(asked, task):
         return True
-    ids = extract_field_ids(bind(schema, row_filter, True))
-    if any(isinstance(schema.find_type(i), (FloatType, DoubleType)) for i in ids):
-        return False  # bounds leave NaN out, and PyIceberg writes no counts of it
+    columns = {field.field_id: field.field_type for field in schema.fields}
+    for field_id in extract_field_ids(bind(schema, row_filter, True)):
+        if isinstance(columns.get(field_id), (FloatType, DoubleType, type(None))):
+            return False  # bounds leave NaN out; PyIceberg knows no bounds of nested fields
+        if field_id not in (task.file.null_value_counts or {}):
+            return False  # PyIceberg takes that for no nulls
     return strict_metrics_evaluator(schema, row_filter)(task.file)
 
 
@@ -207,7 +242,10 @@ def _tally(
 
 
 def _is_serializable(base: Base) -> bool:
-    level = base.target.metadata.isolation_level(base.operation)
+    try:
+        level = base.target.metadata.isolation_level(base.operation)
+    except ValueError as error:
+        raise InvalidArgumentError(f"an isolation level of {base.target.table}: {error}") from error
     return level == IsolationLevel.SERIALIZABLE
 
 

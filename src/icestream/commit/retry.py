@@ -23,6 +23,8 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.table import TableProperties
 
+from icestream.commit.table_property import whole_number
+
 _MIN_WAIT_MS = 50
 _MAX_WAIT_MS = 2_000
 _UNKNOWN_TRIES = 3
@@ -44,9 +46,9 @@ _REFUSALS = (
     NoSuchNamespaceError,
     NoSuchTableError,
     OAuthError,
-    TypeError,
     UnauthorizedError,
 )
+_LOST_CONNECTIONS = (ConnectionError, TimeoutError)
 
 
 def classify(error: BaseException, catalog: Catalog) -> Outcome:
@@ -61,18 +63,31 @@ def classify(error: BaseException, catalog: Catalog) -> Outcome:
         # SQLite says so instead of waiting; PostgreSQL aborts one of two that touch the same row.
         busy = ("database is locked", "could not serialize", "deadlock detected")
         return Outcome.CONFLICT if any(word in text for word in busy) else Outcome.UNKNOWN
-    if isinstance(error, ValueError) and ("sequence number" in text or "already exists" in text):
-        return Outcome.CONFLICT  # a commit to another branch came first
-    if isinstance(error, (*_REFUSALS, ValueError)):
+    stale = "older than last sequence number" in text or "Snapshot with id" in text
+    if stale and isinstance(error, (BadRequestError, ValueError)):
+        return Outcome.CONFLICT  # a commit to another branch came first, or this one did
+    if isinstance(error, _REFUSALS):
         return Outcome.REFUSED
-    if isinstance(error, OSError) and _is_sql(catalog) and not _is_from("requests", error):
-        return Outcome.REFUSED  # the metadata file could not be written; the row was not touched
-    return Outcome.UNKNOWN
+    return _classify_local(error) if _is_sql(catalog) else Outcome.UNKNOWN
+
+
+def _classify_local(error: BaseException) -> Outcome:
+    """Of a SQL catalog: all but its database's errors come before the table's row is changed."""
+    if _is_from("requests", error) or isinstance(error, _LOST_CONNECTIONS):
+        return Outcome.UNKNOWN
+    if isinstance(error, KeyError):
+        return Outcome.CONFLICT  # a property that was to be removed is gone already
+    invalid_or_not_written = isinstance(error, (OSError, TypeError, ValueError))
+    return Outcome.REFUSED if invalid_or_not_written else Outcome.UNKNOWN
 
 
 def answers_at_once(catalog: Catalog) -> bool:
-    """Whether a commit that is not there after the call can't come later."""
-    return _is_sql(catalog)
+    """Whether a commit that is not there after the call can't come later.
+
+    A database server may still carry out what it was sent on a connection that was lost.
+    """
+    engine = getattr(catalog, "engine", None)
+    return _is_sql(catalog) and engine is not None and engine.dialect.name == "sqlite"
 
 
 def _is_from(package: str, error: BaseException) -> bool:
@@ -102,20 +117,20 @@ class Backoff:
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Backoff:
         """The waits that a table asks for."""
-        retries = properties.get(TableProperties.COMMIT_NUM_RETRIES)
-        total = properties.get(
-            TableProperties.COMMIT_TOTAL_RETRY_TIME_MS,
-            TableProperties.COMMIT_TOTAL_RETRY_TIME_MS_DEFAULT,
-        )
+        names = TableProperties
+        limited = names.COMMIT_NUM_RETRIES in properties
         return cls(
-            retries=None if retries is None else max(0, int(retries)),
-            min_wait_seconds=_wait(
-                properties, TableProperties.COMMIT_MIN_RETRY_WAIT_MS, _MIN_WAIT_MS
-            ),
-            max_wait_seconds=_wait(
-                properties, TableProperties.COMMIT_MAX_RETRY_WAIT_MS, _MAX_WAIT_MS
-            ),
-            total_seconds=max(0, int(total)) / 1000,
+            retries=whole_number(properties, names.COMMIT_NUM_RETRIES, 0) if limited else None,
+            min_wait_seconds=whole_number(properties, names.COMMIT_MIN_RETRY_WAIT_MS, _MIN_WAIT_MS)
+            / 1000,
+            max_wait_seconds=whole_number(properties, names.COMMIT_MAX_RETRY_WAIT_MS, _MAX_WAIT_MS)
+            / 1000,
+            total_seconds=whole_number(
+                properties,
+                names.COMMIT_TOTAL_RETRY_TIME_MS,
+                names.COMMIT_TOTAL_RETRY_TIME_MS_DEFAULT,
+            )
+            / 1000,
         )
 
     def wait(self, outcome: Outcome) -> bool:
@@ -130,7 +145,3 @@ class Backoff:
         longest = min(self.max_wait_seconds, self.min_wait_seconds * 2 ** min(self.tried, 16))
         time.sleep(min(left, random.uniform(self.min_wait_seconds / 2, longest)))
         return True
-
-
-def _wait(properties: Mapping[str, str], name: str, default_ms: int) -> float:
-    return max(0, int(properties.get(name, default_ms))) / 1000

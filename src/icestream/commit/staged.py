@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from pyiceberg.table import CreateTableTransaction, Table, Transaction
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
+from icestream.commit.attempt import attempt
 from icestream.commit.change import Change
 from icestream.commit.cleanup import delete_files
+from icestream.commit.handed_over import find_committed
 from icestream.commit.in_flight import InFlightWrite
 from icestream.commit.load_id import remember_load
-from icestream.commit.producer import Produced, Producer
+from icestream.commit.producer import Produced
 from icestream.commit.schema_change import apply_schema_change
-from icestream.commit.validate import validate
+from icestream.errors import CommitConflictError, InvalidArgumentError
 
 
 class StagedChange:
@@ -22,7 +24,8 @@ class StagedChange:
         table: The transaction's table.
         change: What to do.
         in_flight: The write whose files the change adds.
-        transaction: Where it waits.
+        base_snapshot_id: The head of the branch in the catalog when the change was planned: not
+            what the transaction has staged on top.
     """
 
     def __init__(
@@ -30,21 +33,16 @@ class StagedChange:
         table: Table,
         change: Change,
         in_flight: InFlightWrite | None,
-        transaction: Transaction,
+        *,
+        base_snapshot_id: int | None,
     ) -> None:
         self._table = table
         self._name = ".".join(table.name())
         self._change = change
         self._in_flight = in_flight
         self._attempts: list[Produced] = []
-        self.snapshot_id = transaction.table_metadata.new_snapshot_id()
-        if in_flight is not None and isinstance(transaction, CreateTableTransaction):
-            in_flight.committed()  # such a transaction does not say how it ended
-
-    @property
-    def base_snapshot_id(self) -> int | None:
-        """Where the change was planned."""
-        return self._change.base_snapshot_id
+        self.base_snapshot_id = base_snapshot_id
+        self.snapshot_id = table.metadata.new_snapshot_id()
 
     @property
     def branch(self) -> str:
@@ -60,7 +58,6 @@ class StagedChange:
         )
         if self._change.load_id is not None:
             updates += remember_load(
-                metadata,
                 branch=self._change.branch,
                 load_id=self._change.load_id,
                 snapshot_id=self.snapshot_id,
@@ -71,30 +68,54 @@ class StagedChange:
     def produce(
         self, metadata: TableMetadata
     ) -> tuple[tuple[TableUpdate, ...], tuple[TableRequirement, ...]]:
-        """What is staged anew for each try: the snapshot."""
-        validate(self._change, metadata, self._table.io, table=self._name)
-        producer = Producer(
-            self._change, metadata, self._table.io, self.snapshot_id, table=self._name
+        """What is staged anew for each try: the snapshot.
+
+        What others have committed since the change was planned lies below what the transaction has
+        staged before: that is where to look for conflicts.
+        """
+        self._refuse_if_committed()
+        produced = attempt(
+            self._change,
+            metadata,
+            self._table.io,
+            base_id=self.base_snapshot_id,
+            head=self._table.metadata.snapshot_by_name(self._change.branch),
+            snapshot_id=self.snapshot_id,
+            table=self._name,
         )
-        try:
-            produced = producer.produce()
-        except BaseException:
-            delete_files(self._table.io, producer.paths)
-            raise
         self._attempts.append(produced)
         return produced.updates, produced.requirements
+
+    def _refuse_if_committed(self) -> None:
+        """Look in the catalog's table: in the transaction's, the load itself is remembered."""
+        try:
+            already = find_committed(self._change, self._table.metadata, self._table.io)
+        except InvalidArgumentError as error:
+            self._keep_handed_over()
+            raise CommitConflictError(str(error)) from error
+        if already is not None:
+            self._keep_handed_over()
+            raise CommitConflictError(
+                f"the same load was committed to {self._name} meanwhile, by snapshot "
+                f"{already.snapshot_id}. Nothing was changed"
+            )
+
+    def _keep_handed_over(self) -> None:
+        if self._in_flight is not None:
+            self._in_flight.give_back()
 
     def landed(self) -> None:
         """The transaction was committed."""
         snapshot = self._table.metadata.snapshot_by_id(self.snapshot_id)
         kept = snapshot.manifest_list if snapshot else None
-        lost = [a for a in self._attempts if a.manifest_list != kept] if kept else []
-        delete_files(self._table.io, [path for attempt in lost for path in attempt.paths])
+        if any(produced.manifest_list == kept for produced in self._attempts):
+            lost = [a for a in self._attempts if a.manifest_list != kept]
+            delete_files(self._table.io, [path for a in lost for path in a.paths])
         if self._in_flight is not None:
             self._in_flight.committed()
 
     def failed(self) -> None:
         """The transaction was refused: nothing of it is in the table."""
-        delete_files(self._table.io, [p for attempt in self._attempts for p in attempt.paths])
+        delete_files(self._table.io, [path for a in self._attempts for path in a.paths])
         if self._in_flight is not None:
             self._in_flight.abandon()

@@ -18,6 +18,8 @@ from pyiceberg.table.snapshots import (
 
 from icestream.commit.change import Change
 from icestream.commit.load_id import LOAD_ID_KEY, WRITE_IDS_KEY
+from icestream.commit.spec_schema import schema_for
+from icestream.commit.table_property import whole_number
 
 
 def summarize(
@@ -27,16 +29,18 @@ def summarize(
     removed_deletes: Sequence[DataFile],
 ) -> Summary:
     """The summary of the snapshot that a change makes on top of its parent."""
-    limit = metadata.properties.get(
+    limit = whole_number(
+        metadata.properties,
         TableProperties.WRITE_PARTITION_SUMMARY_LIMIT,
         TableProperties.WRITE_PARTITION_SUMMARY_LIMIT_DEFAULT,
     )
-    collector = SnapshotSummaryCollector(partition_summary_limit=int(limit))
-    schema, specs = metadata.schema(), metadata.specs()
+    collector = SnapshotSummaryCollector(partition_summary_limit=limit)
+    specs = metadata.specs()
+    schemas = {spec_id: schema_for(metadata, spec) for spec_id, spec in specs.items()}
     for file in chain(change.added, change.added_deletes):
-        collector.add_file(file, schema, specs[file.spec_id or 0])
+        collector.add_file(file, schemas[file.spec_id or 0], specs[file.spec_id or 0])
     for file in chain(change.removed, removed_deletes):
-        collector.remove_file(file, schema, specs[file.spec_id or 0])
+        collector.remove_file(file, schemas[file.spec_id or 0], specs[file.spec_id or 0])
     extra = dict(change.properties)
     if change.load_id is not None:
         extra[LOAD_ID_KEY] = change.load_id
@@ -47,8 +51,7 @@ def summarize(
     totalled = update_snapshot_summaries(
         Summary(
             operation=Operation.OVERWRITE if replaces else change.operation,
-            **collector.build(),
-            **extra,
+            **{**extra, **collector.build()},
         ),
         previous_summary=parent.summary if parent else None,
     )

@@ -23,21 +23,33 @@ from icestream.read.file_test import file_test
 _DELETED_PATH_ID = 2147483546
 
 
-def validate(change: Change, metadata: TableMetadata, io: FileIO, *, table: str) -> None:
+def validate(
+    change: Change,
+    metadata: TableMetadata,
+    io: FileIO,
+    *,
+    base_id: int | None,
+    head: Snapshot | None,
+    table: str,
+) -> None:
     """Refuse a change that others have made wrong since it was planned.
 
     That the files to remove still exist is found out when the manifests are rewritten.
 
+    Args:
+        change: What is to be committed.
+        metadata: The table as it is now.
+        io: How manifests are read.
+        base_id: The branch's head when the change was planned, without what is only staged.
+        head: The branch's head now, without what is only staged.
+        table: The table's name, for messages.
+
     Raises:
         CommitConflictError: If data was added, or rows were deleted, that the change did not see.
     """
-    if change.only_adds:
+    if change.only_adds or base_id == (head.snapshot_id if head else None):
         return
-    head = metadata.snapshot_by_name(change.branch)
-    head_id = head.snapshot_id if head else None
-    if head_id == change.base_snapshot_id:
-        return
-    between = _snapshots_between(change, metadata, head, table)
+    between = _snapshots_between(change, metadata, base_id, head, table)
     if change.conflict_filter is not None or change.conflict_partitions is not None:
         _refuse_added_data(change, metadata, io, between, table)
     if change.removed:
@@ -45,17 +57,21 @@ def validate(change: Change, metadata: TableMetadata, io: FileIO, *, table: str)
 
 
 def _snapshots_between(
-    change: Change, metadata: TableMetadata, head: Snapshot | None, table: str
+    change: Change,
+    metadata: TableMetadata,
+    base_id: int | None,
+    head: Snapshot | None,
+    table: str,
 ) -> list[Snapshot]:
     found: list[Snapshot] = []
     for snapshot in ancestors_of(head, metadata):
-        if snapshot.snapshot_id == change.base_snapshot_id:
+        if snapshot.snapshot_id == base_id:
             return found
         found.append(snapshot)
-    if change.base_snapshot_id is None:
+    if base_id is None:
         return found
     raise CommitConflictError(
-        f"snapshot {change.base_snapshot_id}, from which this change to {table} was planned, is no "
+        f"snapshot {base_id}, from which this change to {table} was planned, is no "
         f"longer in the history of {change.branch!r}: it was rolled back or expired meanwhile. "
         "Nothing was changed; start again"
     )
@@ -79,8 +95,15 @@ def _refuse_added_data(
 
 def _conflict_test(change: Change, metadata: TableMetadata) -> Callable[[DataFile], bool]:
     if change.conflict_filter is not None:
+        schema_id = change.conflict_schema_id
+        if schema_id is not None:  # columns may have been renamed meanwhile
+            if metadata.schema_by_id(schema_id) is None:
+                return lambda file: True
+            metadata = metadata.model_copy(update={"current_schema_id": schema_id})
         return file_test(metadata, change.conflict_filter, case_sensitive=True)
-    keys, spec_id = change.conflict_partitions or frozenset(), metadata.default_spec_id
+    keys, spec_id = change.conflict_partitions or frozenset(), change.conflict_spec_id
+    if spec_id is None:
+        spec_id = metadata.default_spec_id
     return lambda file: file.spec_id != spec_id or partition_values(file) in keys
 
 
