@@ -1,4 +1,4 @@
-"""Make a table, stream it under a memory limit beside PyIceberg, then aggregate it on Spark.
+"""Load a table through Spark, read it under a memory limit beside PyIceberg, aggregate it.
 
 Run it with `make demo`. Each reader runs in a process of its own, so that the peaks are its own.
 """
@@ -16,6 +16,8 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
@@ -29,28 +31,49 @@ def catalog() -> SqlCatalog:
     return SqlCatalog("demo", uri=f"sqlite:///{ROOT}/catalog.db", warehouse=f"file://{ROOT}/data")
 
 
-def make_table(count: int) -> Table:
-    """One large file: the case in which readers that hold whole files run out of memory."""
-    shutil.rmtree(ROOT, ignore_errors=True)
-    ROOT.mkdir(parents=True)
+def make_orders(count: int) -> list[Path]:
+    """Orders as another system might have left them: a few Parquet files."""
+    folder = ROOT / "orders"
+    folder.mkdir(parents=True)
     random = np.random.default_rng(7)
-    rows = pa.table(
-        {
-            "id": np.arange(count),
-            "country": pa.array(COUNTRIES).take(pa.array(random.integers(0, 10, count))),
-            "price": random.random(count).round(4) * 100,
-            "bought_at": pa.array(
-                1_700_000_000_000_000 + random.integers(0, 10**13, count), pa.timestamp("us")
-            ),
-            "note": pa.array([f"order {n:012x}" for n in random.integers(0, 2**48, count)]),
-        }
-    )
+    paths = []
+    for part, ids in enumerate(np.array_split(np.arange(count), 4)):
+        n = len(ids)
+        orders = pa.table(
+            {
+                "id": ids,
+                "country": pa.array(COUNTRIES).take(pa.array(random.integers(0, 10, n))),
+                "price": random.random(n).round(4) * 100,
+                "bought_at": pa.array(
+                    1_700_000_000_000_000 + random.integers(0, 10**13, n),
+                    pa.timestamp("us", "UTC"),
+                ),
+                "note": pa.array([f"order {i:012x}" for i in random.integers(0, 2**48, n)]),
+            }
+        )
+        paths.append(folder / f"part-{part}.parquet")
+        pq.write_table(orders, paths[-1])
+    return paths
+
+
+def make_table(schema: pa.Schema) -> Table:
     demo = catalog()
     demo.create_namespace("shop")
-    properties = {"write.parquet.row-group-limit": str(count)}
-    table = demo.create_table("shop.orders", rows.schema, properties=properties)
-    table.append(rows)
-    return table
+    return demo.create_table("shop.orders", schema)
+
+
+def load_on_spark(table: Table, paths: list[Path]) -> ice.WriteReport:
+    """Executors write the files, this process commits them: one snapshot."""
+    from icestream import spark as ice_spark
+
+    session = ice_spark.session(memory=LIMIT)
+    frame = session.read.parquet(*map(str, paths))
+    return ice_spark.append(frame, table, load_id="orders-1")
+
+
+def load_here(table: Table, paths: list[Path]) -> ice.WriteReport:
+    """The same load without Spark."""
+    return ice.append(table, ds.dataset(paths), memory=LIMIT, load_id="orders-1")
 
 
 def memory_bytes(key: str) -> int:
@@ -107,6 +130,17 @@ def show(engine: str, facts: dict[str, float], limit: str) -> None:
     )
 
 
+def show_load(report: ice.WriteReport) -> None:
+    print(
+        f"  {report.rows_inserted:,} rows in {report.files_added} files and one snapshot"
+        f" ({report.snapshot_id}), {report.seconds:.1f} s"
+    )
+    print(
+        f"  load       peak memory {report.peak_bytes_held / 1e6:,.0f} MB of"
+        f" {report.memory_limit_bytes / 1e6:,.0f} MB"
+    )
+
+
 def aggregate_on_spark(table: Table) -> None:
     from icestream import spark as ice_spark
 
@@ -132,14 +166,22 @@ def main() -> None:
     if arguments.read:
         read(arguments.read)
         return
-    print(f"1. Make a table of {arguments.rows:,} rows in one file, in {ROOT}")
-    table = make_table(arguments.rows)
-    print(f"2. Read all of it, with icestream inside {LIMIT} and with PyIceberg")
+    shutil.rmtree(ROOT, ignore_errors=True)
+    print(f"1. Make {arguments.rows:,} orders in four Parquet files, in {ROOT}")
+    paths = make_orders(arguments.rows)
+    table = make_table(pq.read_schema(paths[0]))
+    engine = "here" if arguments.without_spark else "on Spark, in Python workers, no jar"
+    print(f"2. Load them into an Iceberg table {engine}, {LIMIT} for each task")
+    load = load_here if arguments.without_spark else load_on_spark
+    show_load(load(table, paths))
+    again = load(table, paths)
+    print(f"  the same load again: already committed is {again.already_committed}")
+    print(f"3. Read all of it, with icestream inside {LIMIT} and with PyIceberg")
     ours, theirs = in_its_own_process("icestream"), in_its_own_process("pyiceberg")
     show("icestream", ours, f"of {LIMIT[:-2]} MB")
     show("pyiceberg", theirs, "without a limit")
     if not arguments.without_spark:
-        print("3. Aggregate it on Spark: executors read their share in Python workers, no jar")
+        print("4. Aggregate it on Spark")
         aggregate_on_spark(table)
 
 

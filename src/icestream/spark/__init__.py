@@ -1,4 +1,4 @@
-"""Iceberg on Spark through PySpark, with no jar: executors read in their Python workers.
+"""Iceberg on Spark through PySpark, with no jar: executors read and write in Python workers.
 
 ```python
 import icestream.spark as ice_spark
@@ -6,6 +6,7 @@ import icestream.spark as ice_spark
 spark = ice_spark.session(memory="256MB")  # per task; a session of your own will do, too
 frame = ice_spark.read(spark, "sales.orders", where="price > 10", columns=["id", "price"])
 frame.groupBy("id").count().show()
+ice_spark.append(frame, "sales.expensive")  # one snapshot, committed here
 ```
 
 ```
@@ -17,14 +18,17 @@ types.py       Arrow types -> Spark types             conversion.py  Arrow as Sp
 packing.py     many splits -> few tasks, by bytes
 source.py      the Python data source that reads a task's share in an executor
 read.py        plan here, read there: a DataFrame
+incoming.py    Spark's types -> the table's
+append.py      written there, committed here: one snapshot
 ```
 
 PySpark is imported by the functions that need it, when they run.
 """
 
-# These two submodules share their names with their functions. Importing them here, first, is what
+# These submodules share their names with their functions. Importing them here, first, is what
 # makes the functions win: Python sets a submodule's name in its package only once, on loading.
+from icestream.spark.append import append
 from icestream.spark.read import read
 from icestream.spark.session import session
 
-__all__ = ["read", "session"]
+__all__ = ["append", "read", "session"]
