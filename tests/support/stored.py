@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
 import time
 import uuid
 from pathlib import Path
@@ -43,11 +44,8 @@ def referenced_files(table: Table) -> set[str]:
 
 def dead_pid() -> int:
     """The number of a process that has ended."""
-    pid = os.fork()
-    if pid == 0:
-        os._exit(0)
-    os.waitpid(pid, 0)
-    return pid
+    with subprocess.Popen(["true"]) as process:
+        return process.pid
 
 
 def leave_a_write(

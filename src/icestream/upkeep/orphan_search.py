@@ -102,10 +102,7 @@ class OrphanSearch:
         files = list(self._unreferenced(markers))
         self._refuse_a_strange_location(files)
         markers = self._read_markers()
-        if self._landing.refresh().table_uuid != self._uuid:
-            raise CatalogError(
-                f"{self.name} was replaced by another table meanwhile: nothing was deleted"
-            )
+        self._landing.refresh()  # an error if it is another table by now
         self.references.add(self._table)
         judge = _Judge(markers, self._metadata_folder, self.cutoff_ms, self._now_ms)
         files = [file for file in files if file.key not in self.references]
