@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.types as pat
 
 _SAMPLES = 8
 _SAMPLE_ROWS = 4096
@@ -18,11 +17,11 @@ _DIFFERENT = 0.96
 def dictionary_columns(rows: pa.Table, paths: Iterable[str]) -> list[str]:
     """The Parquet columns that are dictionary-encoded, judged by a sample of their rows.
 
-    A dictionary of values that hardly ever repeat is given up when it has grown to its limit: time
-    and bytes are lost on it in every row group. A column goes without if 96 of 100 sampled values
-    differ: 32,768 values from eight places, or an eighth of the rows. Drawn evenly from d values,
-    that many differ when d is over 400,000, and a dictionary of those is larger than it saves.
-    Few rows and nested columns are not judged.
+    A dictionary of values that hardly ever repeat is given up when it has grown to its limit: time,
+    bytes and 30 MB of hash table are lost on it in every row group. A column goes without if 96 of
+    100 sampled values differ: 32,768 values from eight places, or an eighth of the rows. Drawn
+    evenly from d values, that many differ when d is over 400,000, and a dictionary of those is
+    larger than what it saves. Few rows are not judged.
 
     Args:
         rows: The first row group of a file.
@@ -34,20 +33,42 @@ def dictionary_columns(rows: pa.Table, paths: Iterable[str]) -> list[str]:
     length = min(_SAMPLE_ROWS, step // _SAMPLED_SHARE)
     sample = pa.concat_tables([rows.slice(i * step, length) for i in range(_SAMPLES)])
     useless = {
-        field.name
+        path
         for field, column in zip(rows.schema, sample.columns, strict=True)
-        if _is_judged(field.type) and _all_different(column)
+        for path, values in _leaves(field.name, column.chunks)
+        if _all_different(values)
     }
     return [path for path in paths if path not in useless]
 
 
-def _is_judged(arrow_type: pa.DataType) -> bool:
-    # A boolean never has a dictionary.
-    return not (pat.is_nested(arrow_type) or pat.is_boolean(arrow_type) or pat.is_null(arrow_type))
+def _leaves(path: str, chunks: list[pa.Array]) -> Iterator[tuple[str, list[pa.Array]]]:
+    """The values of a column, or of each column inside it, with their Parquet paths."""
+    kind = chunks[0].type
+    if isinstance(kind, pa.BaseExtensionType):
+        yield from _leaves(path, [chunk.storage for chunk in chunks])
+    elif pa.types.is_struct(kind):
+        for index, child in enumerate(kind):
+            inside = [chunk.field(index).slice(0, _SAMPLE_ROWS) for chunk in chunks]
+            yield from _leaves(f"{path}.{child.name}", inside)
+    elif pa.types.is_map(kind):
+        keys = [_inside(chunk, chunk.keys) for chunk in chunks]
+        items = [_inside(chunk, chunk.items) for chunk in chunks]
+        yield from _leaves(f"{path}.key_value.key", keys)
+        yield from _leaves(f"{path}.key_value.value", items)
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        inside = [_inside(chunk, chunk.values) for chunk in chunks]
+        yield from _leaves(f"{path}.list.element", inside)
+    elif not (pa.types.is_nested(kind) or pa.types.is_boolean(kind)):  # Booleans never have one.
+        yield path, chunks
 
 
-def _all_different(column: pa.ChunkedArray) -> bool:
-    if isinstance(column.type, pa.BaseExtensionType):
-        column = pa.chunked_array([chunk.storage for chunk in column.chunks])
+def _inside(lists: pa.Array, values: pa.Array) -> pa.Array:
+    """The first values of sliced lists or maps."""
+    first, last = lists.offsets[0].as_py(), lists.offsets[len(lists)].as_py()
+    return values.slice(first, min(last - first, _SAMPLE_ROWS))
+
+
+def _all_different(chunks: list[pa.Array]) -> bool:
+    column = pa.chunked_array(chunks)
     values = len(column) - column.null_count
     return bool(values) and pc.count_distinct(column).as_py() >= _DIFFERENT * values

@@ -7,8 +7,10 @@ import uuid
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyiceberg.io.pyarrow import parquet_path_to_id_mapping
 
 from icestream.write.dictionary_columns import dictionary_columns
+from tests.support.tables import all_types_rows, all_types_schema
 
 _ROWS = 100_000
 _RANDOM = np.random.default_rng(1)
@@ -40,6 +42,14 @@ _REPEATED = {
 }
 
 
+def test_every_type_of_a_file_can_be_judged() -> None:
+    rows = all_types_rows(10_000)
+    paths = parquet_path_to_id_mapping(all_types_schema())
+    kept = dictionary_columns(rows, paths)
+    assert "id" not in kept
+    assert "person.name" in kept
+
+
 @pytest.mark.parametrize("values", _DIFFERENT.values(), ids=_DIFFERENT)
 def test_a_column_of_different_values_goes_without(values: pa.Array) -> None:
     assert dictionary_columns(pa.table({"c": values}), ["c"]) == []
@@ -60,10 +70,35 @@ def test_few_rows_are_not_judged() -> None:
     assert dictionary_columns(rows, ["c"]) == ["c"]
 
 
-def test_nested_columns_are_not_judged() -> None:
-    numbers = _DIFFERENT["a sequence"]
-    rows = pa.table({"s": pa.StructArray.from_arrays([numbers], ["x"]), "x": numbers})
-    assert dictionary_columns(rows, ["s.x", "x"]) == ["s.x"]
+def test_nested_columns_are_judged_by_their_values() -> None:
+    unique, runs = _DIFFERENT["a sequence"], _REPEATED["runs"]
+    half = pa.array(np.arange(0, _ROWS + 1, 2), pa.int32())
+    struct = pa.StructArray.from_arrays([unique, runs, _REPEATED["flags"]], ["u", "r", "f"])
+    rows = pa.table(
+        {
+            "s": struct.slice(0, _ROWS // 2),
+            "l": pa.ListArray.from_arrays(half, unique),
+            "ls": pa.ListArray.from_arrays(half, struct),
+            "m": pa.MapArray.from_arrays(half, unique.cast(pa.string()), runs),
+        }
+    )
+    kept = {
+        "s.r": True,
+        "s.u": False,
+        "l.list.element": False,
+        "ls.list.element.u": False,
+        "ls.list.element.r": True,
+        "m.key_value.key": False,
+        "m.key_value.value": True,
+    }
+    assert dictionary_columns(rows, kept) == [path for path, keep in kept.items() if keep]
+    chunks = pa.Table.from_batches(rows.to_batches(max_chunksize=313))
+    assert dictionary_columns(chunks, kept) == [path for path, keep in kept.items() if keep]
+
+
+def test_lists_that_are_empty_or_null_are_not_judged() -> None:
+    lists = pa.array([[], None] * 10_000, pa.list_(pa.int64()))
+    assert dictionary_columns(pa.table({"l": lists}), ["l.list.element"]) == ["l.list.element"]
 
 
 def test_rows_in_many_chunks_are_judged_alike() -> None:
