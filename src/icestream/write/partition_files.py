@@ -25,6 +25,9 @@ _log = logging.getLogger(__name__)
 # What an open writer keeps between row groups, measured with 5 and with 400 columns.
 _OPEN_WRITER_BYTES = 160_000
 _OPEN_COLUMN_BYTES = 2_000
+_MOST_OPEN = 64
+_LEAST_OPEN = 2
+_OPEN_SHARE = 8
 _LEAST_GROUP_BYTES = 256 * 2**10
 
 
@@ -40,8 +43,8 @@ class PartitionFiles:
     """Makes row groups of the rows of each partition and has them encoded.
 
     Memory: two thirds of the limit for row groups: one that fills, those that wait or are encoded
-    (one more than the pool has threads); and for each partition left open 160 kB and 2 kB a column.
-    All of it is on lease.
+    (one more than the pool has threads); and for each partition left open 160 kB and 2 kB a column,
+    an eighth of the limit in all. All of it is on lease.
 
     Args:
         target: The table.
@@ -80,15 +83,12 @@ class PartitionFiles:
         self._closing: set[RollingWriter] = set()
         self._finished: list[tuple[int, list[NewFile]]] = []
         self._open_bytes = _OPEN_WRITER_BYTES + _OPEN_COLUMN_BYTES * len(settings.column_ids)
+        share = budget.limit_bytes // _OPEN_SHARE // self._open_bytes
+        self._most_open = min(_MOST_OPEN, max(_LEAST_OPEN, share))
 
-    @property
-    def open_count(self) -> int:
-        """How many partitions have an unfinished file."""
-        return len(self._open)
-
-    def is_open(self, partition_id: int) -> bool:
-        """Whether a partition has an unfinished file."""
-        return partition_id in self._open
+    def has_room(self, partition_id: int) -> bool:
+        """Whether rows of a partition may be written while more of them are expected."""
+        return partition_id in self._open or len(self._open) < self._most_open
 
     def write(self, partition_id: int, batches: Iterable[pa.RecordBatch]) -> None:
         """Write rows of a partition, as one or more whole row groups; more may come.

@@ -20,7 +20,6 @@ from icestream.write.sorted_rows import SortedRows, Span
 from icestream.write.spill import Spill
 from icestream.write.target import WriteTarget
 
-_MOST_OPEN = 64
 _SENSIBLE_GROUP_BYTES = 4 * 2**20
 
 
@@ -29,7 +28,7 @@ class PartitionedWriter:
 
     - Clustered so far (no partition came back after another had followed): every partition but the
       newest is complete, so it is written and its file closed.
-    - Rows that make a row group of 4 MiB are written at once; the file stays open, up to 64 files.
+    - Rows that make a row group of 4 MiB are written at once; their files stay open, up to 64.
       Not so where rows are to be sorted: all rows of the partition must be known first.
     - What else there is stays in the buffer if it is less than half of it, or is spilled to disk as
       a sorted run. At the end runs are merged partition by partition, so that a partition has one
@@ -168,7 +167,7 @@ class PartitionedWriter:
         """Write the partitions whose rows make a sensible row group; return the others."""
         rest = []
         for span in sorted(spans, key=len, reverse=True):
-            room = self._files.open_count < _MOST_OPEN or self._files.is_open(span.partition_id)
+            room = self._files.has_room(span.partition_id)
             if room and len(span) * rows.row_bytes >= self._sensible_bytes:
                 self._files.write(span.partition_id, self._pieces(rows, span))
             else:

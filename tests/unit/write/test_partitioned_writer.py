@@ -169,6 +169,38 @@ def test_few_partitions_get_row_groups_as_rows_come_without_a_spill(table: Table
         assert all(len(row_groups(file)) > 1 for file in files)
 
 
+def test_partitions_that_come_back_with_each_batch_are_not_taken_for_clustered(table) -> None:
+    places = np.tile(np.sort(np.random.default_rng(2).integers(0, 100, 2_000)), 15)
+    with Writing(table) as writing:
+        files = writing.write(places, batch_rows=2_000)
+        _assert_holds(files, places)
+        assert len(files) == 100
+
+
+def test_few_files_are_open_at_once_however_many_partitions_are_large(table: Table) -> None:
+    once = np.repeat(np.arange(12), 5_000)
+    places = np.concatenate([[1, 0], once, once])  # The first two rows end the clustered mode.
+    with Writing(table) as writing:
+        files = writing.write(places)
+        assert writing.writer.spilled_bytes > 0
+        assert writing.budget.peak_bytes <= writing.budget.limit_bytes
+        _assert_holds(files, places)
+        assert len(files) == 12
+        assert max(len(row_groups(file)) for file in files) > 1
+
+
+def test_bytes_go_back_to_the_budget_when_the_buffer_is_emptied(table: Table) -> None:
+    places = _ORDERS["random"]
+    held = []
+    with Writing(table) as writing:
+        for start in range(0, len(places), 1_000):
+            writing.writer.write(writing.rows(places[start : start + 1_000], start))
+            held.append(writing.budget.held_bytes)
+        writing.writer.abort()
+    assert writing.writer.spilled_bytes > 0
+    assert min(held[20:]) < max(held) / 2
+
+
 def test_a_small_load_is_sorted_in_memory(table: Table) -> None:
     places = _RANDOM.integers(0, 500, 5_000)
     with Writing(table) as writing:
