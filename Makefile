@@ -21,7 +21,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 install: $(STAMP)  ## The environment, in .venv
 
-demo: install  ## Make a table, stream it under a memory limit beside PyIceberg, aggregate it on Spark
+demo: install  ## Load a table through Spark, stream it under a limit beside PyIceberg, aggregate it
 	$(BIN)/python examples/demo.py
 
 test: install  ## All tests
