@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pyarrow as pa
 
@@ -98,7 +100,7 @@ class PartitionBuffer:
 
     def take(self, keys: SortKeys | None = None) -> SortedRows:
         """Remove all rows, sorted by partition. They stay on lease until `settle`."""
-        batches = self._rows.take(self._rows.bytes)
+        batches = self._rows.take(sys.maxsize)  # Bytes may grow when small batches are joined.
         assert not len(self)
         return SortedRows(batches, keys)
 
