@@ -194,7 +194,7 @@ class _Walk:
         if conversion(kind, below, downcast_ns=self._downcast_ns) is not None:
             return
         wider = widened(kind, below) if place.evolves else None
-        if wider is None or conversion(kind, wider, downcast_ns=self._downcast_ns) is None:
+        if wider is None:
             self._differs(kind, below, path)
             return
         name = self._full_name(wanted.field_id)

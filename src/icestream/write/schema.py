@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 import pyarrow as pa
-from pyiceberg.schema import Schema, index_by_name
+from pyiceberg.schema import Schema
 
 from icestream._pyiceberg import evolved_schema
 from icestream.errors import InvalidArgumentError, SchemaMismatchError
@@ -98,7 +98,6 @@ def _evolved(target: WriteTarget, found: Comparison) -> Schema:
         schema = evolved_schema(
             target.metadata, target.schema, [change.make for change in found.changes]
         )
-        index_by_name(schema)  # finds names that are one and the same once written with dots
     except ValueError as error:
         text = f"the columns of the stream can't be added: {error}"
         raise SchemaMismatchError(

@@ -281,6 +281,28 @@ def test_polars_frames_convert() -> None:
     assert out.to_pydict() == {**columns, "c": columns["s"], "e": [1] * 3}
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.list_(pa.int32()),
+        pa.large_list(pa.int32()),
+        pa.list_view(pa.int32()),
+        pa.large_list_view(pa.int32()),
+        pa.list_(pa.int32(), 2),
+    ],
+    ids=str,
+)
+def test_slices_of_lists_of_every_form_hold_their_own_values(kind: pa.DataType) -> None:
+    values = [[1, 2], None, [3, None], [5, 6], [7, 8], None]
+    array = pa.array(values, kind)
+    wanted = ListType(2, LongType(), element_required=False)
+    for first in range(6):
+        for last in range(first, 7):
+            out = _convert(wanted, array[first:last])
+            assert out.to_pylist() == values[first:last]
+            assert len(out.values) == sum(len(v) for v in values[first:last] if v)
+
+
 def test_text_far_inside_a_large_array_is_counted_from_its_own_start() -> None:
     """The parent has 3 GB of text, in memory that is never touched."""
     text = pa.py_buffer(np.zeros(3 * 2**30, np.uint8))

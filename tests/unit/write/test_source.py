@@ -85,7 +85,10 @@ def test_every_kind_of_stream_gives_its_batches_in_order(kind: str) -> None:
 @pytest.mark.parametrize("kind", _KINDS)
 def test_a_stream_is_read_exactly_once(kind: str) -> None:
     with open_source(_KINDS[kind]()) as source:
-        list(source)
+        batches = iter(source)
+        with pytest.raises(InvalidArgumentError, match="read already"):
+            iter(source)
+        list(batches)
         with pytest.raises(InvalidArgumentError, match="read already"):
             iter(source)
 
@@ -294,6 +297,27 @@ def test_a_generator_is_closed_when_the_reader_stops_early() -> None:
         next(batches)
         assert not watched.ended
     assert watched.ended
+
+
+def test_a_generator_is_closed_with_the_iteration_over_it() -> None:
+    watched = _Watched()
+    items = watched.batches()
+    batches = iter(open_source(items))
+    next(batches)
+    batches.close()  # type: ignore[attr-defined]
+    assert watched.ended
+
+
+def test_a_generator_is_closed_when_its_first_item_is_no_batch() -> None:
+    watched = _Watched()
+    items = ({"id": batch} for batch in watched.batches())
+    with pytest.raises(InvalidArgumentError, match="is a dict"):
+        open_source(items)
+    assert next(items, None) is None
+    twice = (pa.table([[1], [2]], names=["a", "a"]) for _ in range(2))
+    with pytest.raises(SchemaMismatchError):
+        open_source(twice)
+    assert next(twice, None) is None
 
 
 def test_a_generator_is_closed_when_it_is_never_read() -> None:
