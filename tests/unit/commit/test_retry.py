@@ -1,0 +1,150 @@
+"""What an error of the catalog says of a commit, which decides whether files are deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ValidationError
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import (
+    AuthorizationExpiredError,
+    BadRequestError,
+    CommitFailedException,
+    CommitStateUnknownException,
+    ForbiddenError,
+    NoSuchTableError,
+    RESTError,
+    ServerError,
+    ServiceUnavailableError,
+    TooManyRequestsError,
+    UnauthorizedError,
+    WaitingForLockException,
+)
+from requests.exceptions import ConnectionError as LostConnection
+from requests.exceptions import JSONDecodeError, ReadTimeout
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from icestream.commit.retry import Backoff, Outcome, answers_at_once, classify
+from tests.support.tables import make_catalog
+
+_STALE = "Cannot add snapshot with sequence number 3 older than last sequence number 3"
+
+
+def _sql(kind: type[DBAPIError], text: str) -> Exception:
+    return kind("UPDATE", {}, Exception(text))
+
+
+def _invalid() -> Exception:
+    class Answer(BaseModel):
+        metadata: int
+
+    try:
+        Answer.model_validate_json("<html>bad gateway</html>")
+    except ValidationError as error:
+        return error
+    raise AssertionError
+
+
+@pytest.fixture(scope="module")
+def sql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlCatalog]:
+    catalog = make_catalog(tmp_path_factory.mktemp("retry"))
+    yield catalog
+    catalog.close()
+
+
+class _Remote:
+    """Stands for a catalog that is asked over the network."""
+
+
+_EVERYWHERE = [
+    (CommitFailedException("x"), Outcome.CONFLICT),
+    (WaitingForLockException("x"), Outcome.CONFLICT),
+    (TooManyRequestsError("x"), Outcome.CONFLICT),
+    (ValueError(_STALE), Outcome.CONFLICT),
+    (BadRequestError(_STALE), Outcome.CONFLICT),
+    (ValueError("Snapshot with id 7 already exists"), Outcome.CONFLICT),
+    (BadRequestError("x"), Outcome.REFUSED),
+    (ForbiddenError("x"), Outcome.REFUSED),
+    (UnauthorizedError("x"), Outcome.REFUSED),
+    (AuthorizationExpiredError("x"), Outcome.REFUSED),
+    (NoSuchTableError("x"), Outcome.REFUSED),
+    (CommitStateUnknownException("x"), Outcome.UNKNOWN),
+    (ServerError("x"), Outcome.UNKNOWN),
+    (ServiceUnavailableError("x"), Outcome.UNKNOWN),
+    (RESTError("x"), Outcome.UNKNOWN),
+    (LostConnection("x"), Outcome.UNKNOWN),
+    (ReadTimeout("x"), Outcome.UNKNOWN),
+    (JSONDecodeError("x", "y", 0), Outcome.UNKNOWN),
+    (ConnectionResetError("x"), Outcome.UNKNOWN),
+    (TimeoutError("x"), Outcome.UNKNOWN),
+    (RuntimeError("x"), Outcome.UNKNOWN),
+]
+_SQL = [
+    (_sql(OperationalError, "database is locked"), Outcome.CONFLICT),
+    (_sql(OperationalError, "could not serialize access"), Outcome.CONFLICT),
+    (_sql(OperationalError, "deadlock detected"), Outcome.CONFLICT),
+    (_sql(OperationalError, "server closed the connection unexpectedly"), Outcome.UNKNOWN),
+    (_sql(IntegrityError, "x"), Outcome.UNKNOWN),
+    (PoolTimeout("x"), Outcome.UNKNOWN),
+    (ValueError("a snapshot before a schema"), Outcome.REFUSED),
+    (TypeError("x"), Outcome.REFUSED),
+    (OSError(28, "No space left on device"), Outcome.REFUSED),
+    (PermissionError("x"), Outcome.REFUSED),
+    (KeyError("icestream.load.main:x"), Outcome.CONFLICT),
+]
+_REMOTE = [
+    (_invalid(), Outcome.UNKNOWN),  # an answer that makes no sense may follow a commit
+    (ValueError("x"), Outcome.UNKNOWN),
+    (TypeError("x"), Outcome.UNKNOWN),
+    (OSError("x"), Outcome.UNKNOWN),
+    (KeyError("x"), Outcome.UNKNOWN),
+]
+
+
+def _name(value: Any) -> str:
+    return value.name if isinstance(value, Outcome) else f"{type(value).__name__}({value})"[:60]
+
+
+@pytest.mark.parametrize(("error", "outcome"), [*_EVERYWHERE, *_SQL], ids=_name)
+def test_errors_of_a_sql_catalog(sql: SqlCatalog, error: Exception, outcome: Outcome) -> None:
+    assert classify(error, sql) is outcome
+
+
+@pytest.mark.parametrize(("error", "outcome"), [*_EVERYWHERE, *_REMOTE], ids=_name)
+def test_errors_of_a_remote_catalog(error: Exception, outcome: Outcome) -> None:
+    assert classify(error, _Remote()) is outcome  # type: ignore[arg-type]
+
+
+def test_only_sqlite_is_known_to_have_answered_when_the_call_ends(catalog: SqlCatalog) -> None:
+    """A database server may carry out what was sent on a connection that was lost."""
+    assert answers_at_once(catalog)
+    assert not answers_at_once(_Remote())  # type: ignore[arg-type]
+    catalog.engine.dialect.name = "postgresql"
+    assert not answers_at_once(catalog)
+
+
+def test_the_tables_number_of_retries_is_honoured() -> None:
+    backoff = Backoff.of({"commit.retry.num-retries": "2", "commit.retry.min-wait-ms": "0"})
+    assert [backoff.wait(Outcome.CONFLICT) for _ in range(4)] == [True, True, False, False]
+
+
+def test_without_a_number_the_time_alone_ends_the_tries() -> None:
+    quick = {"commit.retry.min-wait-ms": "0", "commit.retry.max-wait-ms": "0"}
+    backoff = Backoff.of(quick)
+    assert all(backoff.wait(Outcome.CONFLICT) for _ in range(50))
+    ended = Backoff.of({**quick, "commit.retry.total-timeout-ms": "0"})
+    assert not ended.wait(Outcome.CONFLICT)
+
+
+def test_unknown_outcomes_are_looked_into_a_few_times_only() -> None:
+    backoff = Backoff.of({"commit.retry.min-wait-ms": "0", "commit.retry.max-wait-ms": "0"})
+    assert [backoff.wait(Outcome.UNKNOWN) for _ in range(4)] == [True, True, True, False]
+
+
+def test_negative_numbers_are_none() -> None:
+    backoff = Backoff.of({"commit.retry.num-retries": "-3", "commit.retry.min-wait-ms": "-5"})
+    assert backoff.retries == 0
+    assert backoff.min_wait_seconds == 0
