@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 _SAMPLES = 8
 _SAMPLE_ROWS = 4096
 _SAMPLED_SHARE = 8
-_LEAST_ROWS = 8192
+_LEAST_ROWS = 1024
 _DIFFERENT = 0.96
 
 

@@ -41,6 +41,7 @@ _METRICS = TableProperties.METRICS_MODE_COLUMN_CONF_PREFIX + "."
 _BLOOM_FPP_DEFAULT = 0.01
 _LEAST_BLOOM_BYTES = 32
 _FOOTER_COLUMN_BYTES = 120
+_TAIL_COLUMN_BYTES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +149,17 @@ class ParquetSettings:
 
     def footer_bytes(self, *, group_rows: int) -> int:
         """About how much a row group adds to the end of its file: metadata and Bloom filters."""
-        bloom_bytes = sum(
+        return len(self.column_ids) * _FOOTER_COLUMN_BYTES + self._bloom_bytes(group_rows)
+
+    def tail_bytes(self, *, group_rows: int) -> int:
+        """About how much of a row group stays in memory until its file is finished."""
+        return len(self.column_ids) * _TAIL_COLUMN_BYTES + self._bloom_bytes(group_rows)
+
+    def _bloom_bytes(self, group_rows: int) -> int:
+        return sum(
             _bloom_bytes(_distinct_values(group_rows, fpp, most_bytes), fpp)
             for fpp, most_bytes in self.bloom_filters.values()
         )
-        return len(self.column_ids) * _FOOTER_COLUMN_BYTES + bloom_bytes
 
 
 def _writer_options(properties: Mapping[str, str]) -> dict[str, Any]:

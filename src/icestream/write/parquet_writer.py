@@ -37,7 +37,9 @@ class ParquetFileWriter:
     Attributes:
         path: Where the file is.
         rows: Rows written so far.
-        bytes_written: What the file would take if it were closed now, about; exact after `close`.
+        body_bytes: What the row groups take in storage so far.
+        footer_bytes: What closing the file would add to that, about.
+        tail_bytes: What is kept in memory until the file is closed, about.
     """
 
     def __init__(
@@ -53,8 +55,9 @@ class ParquetFileWriter:
     ) -> None:
         self.path = path
         self.rows = 0
-        self.bytes_written = 0
-        self._footer_bytes = 0
+        self.body_bytes = 0
+        self.footer_bytes = 0
+        self.tail_bytes = 0
         self._target = target
         self._settings = settings
         self._file_schema = file_schema
@@ -83,9 +86,15 @@ class ParquetFileWriter:
             if self._writer is None:
                 self._open(table)
             self._writer.write_table(table, row_group_size=rows)
-            self._footer_bytes += self._settings.footer_bytes(group_rows=self._group_rows)
-            self.bytes_written = self._stream.tell() + self._footer_bytes
+            self.body_bytes = self._stream.tell()
+            self.footer_bytes += self._settings.footer_bytes(group_rows=self._group_rows)
+            self.tail_bytes += self._settings.tail_bytes(group_rows=self._group_rows)
         self.rows += rows
+
+    @property
+    def bytes_written(self) -> int:
+        """What the file would take if it were closed now, about."""
+        return self.body_bytes + self.footer_bytes
 
     def close(self) -> NewFile:
         """Finish the file.
@@ -135,7 +144,7 @@ class ParquetFileWriter:
             raise WriteError(f"no rows were written to {self.path}", path=self.path)
         self._writer.close()
         metadata = self._writer.writer.metadata
-        self.bytes_written = self._stream.tell()
+        size = self._stream.tell()
         self._stream.close()
         self._writer = self._stream = None
         settings = self._settings
@@ -151,7 +160,7 @@ class ParquetFileWriter:
             spec_id=self._spec_id,
             partition=self._partition,
             rows=self.rows,
-            bytes=self.bytes_written,
+            bytes=size,
             sort_order_id=self._target.sort_order.order_id if self._sorted else None,
             metrics=metrics,
         )

@@ -31,6 +31,8 @@ class RollingWriter:
         open_file: Makes the writer of a new file; called with the first row group of each.
         target_file_bytes: Storage bytes of a full file.
         row_group_bytes: Arrow bytes of a row group at most.
+        max_tail_bytes: What a file may hold in memory until it is finished, metadata and Bloom
+            filters of its row groups; a file that holds more is finished early.
     """
 
     def __init__(
@@ -39,16 +41,23 @@ class RollingWriter:
         *,
         target_file_bytes: int,
         row_group_bytes: int,
+        max_tail_bytes: int | None = None,
     ) -> None:
         self._open_file = open_file
         self._target_file_bytes = target_file_bytes
         self._row_group_bytes = row_group_bytes
+        self._max_tail_bytes = max_tail_bytes
         self._sizes: deque[tuple[float, int]] = deque(maxlen=_REMEMBERED_GROUPS)
         self._current: ParquetFileWriter | None = None
         self._finished: list[tuple[ParquetFileWriter, NewFile]] = []
-        self._foretold = 1.0  # What the last finished file took, over what it said before.
+        self._footer_ratio = 1.0  # What the last file's footer took, over what was foretold.
         self._ended = False
         self._closed = False
+
+    @property
+    def finished_files(self) -> int:
+        """How many files are full."""
+        return len(self._finished)
 
     def next_group_bytes(self) -> int:
         """Arrow bytes that the next row group should have; ask when no group is being written."""
@@ -77,7 +86,8 @@ class RollingWriter:
         current.write_row_group(batches)
         if arrow_bytes:
             self._sizes.append((max(self._stored_bytes() - before, 1), arrow_bytes))
-        if self._stored_bytes() >= _FULL * self._target_file_bytes:
+        full = self._stored_bytes() >= _FULL * self._target_file_bytes
+        if full or (self._max_tail_bytes and current.tail_bytes > self._max_tail_bytes):
             self._finish_current()
 
     def close(self) -> list[NewFile]:
@@ -98,9 +108,12 @@ class RollingWriter:
 
     def abort(self) -> None:
         """Delete every file; nothing happens after a successful `close`."""
+        if not self._closed:
+            self.delete()
+
+    def delete(self) -> None:
+        """Delete every file, closed or not. Failures are only logged."""
         self._ended = True
-        if self._closed:
-            return
         if self._current is not None:
             self._current.abort()
             self._current = None
@@ -110,15 +123,16 @@ class RollingWriter:
 
     def _stored_bytes(self) -> float:
         """What the current file would take if it were finished now."""
-        return self._current.bytes_written * self._foretold if self._current else 0
+        if self._current is None:
+            return 0
+        return self._current.body_bytes + self._current.footer_bytes * self._footer_ratio
 
     def _finish_current(self) -> None:
         current, self._current = self._current, None
         if current is not None and current.rows:
-            said = current.bytes_written
             new_file = current.close()
             self._finished.append((current, new_file))
-            self._foretold = new_file.bytes / said
+            self._footer_ratio = (new_file.bytes - current.body_bytes) / current.footer_bytes
 
     def _assert_open(self) -> None:
         if self._ended:

@@ -18,18 +18,21 @@ from icestream.write.target import WriteTarget
 _LEAST_GROUP_BYTES = 1 << 20
 _GOOD_GROUP_BYTES = 16_000_000
 _PIECES_PER_GROUP = 4
+_TAIL_SHARE = 8
 
 
 class UnpartitionedWriter:
     """Buffers rows until they make a row group, and has it encoded while the next one fills.
 
     A group goes to one of several lanes, each of which fills one file at a time. The second lane
-    opens when a target file's worth of Arrow bytes has been handed over, so that a small load
-    makes one file; what a slow source delivers goes to the first lane that is free.
+    opens when the first file is full, the third when two are, so that a small load makes one file;
+    what a slow source delivers goes to the first lane that is free.
 
     Memory: `budget.limit_bytes` at most. That is one row group that fills, one per lane that is
-    encoded, and one more for what the encoders take. A batch larger than a quarter of a row group
-    is copied piece by piece, so that it is not kept alive; the caller's own is not counted.
+    encoded, and one more for what the encoders take. A file ends early where the Bloom filters of
+    its row groups, which stay in memory until then, take an eighth of the limit. A batch larger
+    than a quarter of a row group is copied piece by piece, so that it is not kept alive; the
+    caller's own is not counted.
 
     Args:
         target: The table.
@@ -62,7 +65,6 @@ class UnpartitionedWriter:
             settings.row_group_bytes, _group_share(budget.limit_bytes, self._most_lanes)
         )
         self._lanes = [self._new_lane()]
-        self._handed_bytes = 0
         self._buffer = RowBuffer()
         self._buffer_lease = budget.force(0)
         self._ended = False
@@ -106,7 +108,7 @@ class UnpartitionedWriter:
         self._buffer_lease.release()
         self._pool.cancel()
         for lane in self._lanes:
-            lane.abort()
+            lane.delete()
 
     def _hand_over(self) -> None:
         """Submit row groups as long as there are rows for one and a lane to take it."""
@@ -133,7 +135,7 @@ class UnpartitionedWriter:
         return next(filter(self._pool.is_idle, self._lanes), None)
 
     def _wants_lane(self) -> bool:
-        return self._handed_bytes >= self._settings.target_file_bytes * len(self._lanes)
+        return sum(lane.finished_files for lane in self._lanes) >= len(self._lanes)
 
     def _must_shrink(self) -> bool:
         """Whether others hold so much of the budget that a smaller group has to do."""
@@ -144,7 +146,6 @@ class UnpartitionedWriter:
         group = self._buffer.take(wanted_bytes, self._settings.row_group_rows)
         self._buffer_lease.resize(self._buffer.bytes)
         held = self._budget.force(held_bytes(group))
-        self._handed_bytes += held.held_bytes
         self._pool.submit(lane, group, held)
 
     def _finish(self) -> list[NewFile]:
@@ -163,6 +164,7 @@ class UnpartitionedWriter:
             self._open_file,
             target_file_bytes=self._settings.target_file_bytes,
             row_group_bytes=self._group_bytes,
+            max_tail_bytes=self._budget.limit_bytes // (_TAIL_SHARE * self._most_lanes),
         )
 
     def _open_file(self) -> ParquetFileWriter:

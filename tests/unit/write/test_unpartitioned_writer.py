@@ -278,6 +278,70 @@ def test_a_failed_close_leaves_nothing(catalog: SqlCatalog) -> None:
     assert parts.data_files() == []
 
 
+class _LateFailure:
+    """Stands in for storage that completes `good_closes` more files, and refuses after that."""
+
+    def __init__(self, io: Any) -> None:
+        self._io = io
+        self.good_closes = 1_000
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._io, name)
+
+    def new_output(self, location: str) -> Any:
+        output = self._io.new_output(location)
+        create = output.create
+        output.create = lambda overwrite=False: _Refusing(create(overwrite), self)
+        return output
+
+
+class _Refusing:
+    def __init__(self, stream: Any, storage: _LateFailure) -> None:
+        self._stream = stream
+        self._storage = storage
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def close(self) -> None:
+        self._stream.close()
+        self._storage.good_closes -= 1
+        if self._storage.good_closes < 0:
+            raise OSError("refused")
+
+
+def test_a_lane_that_was_closed_is_deleted_when_another_fails_to_close(catalog: SqlCatalog) -> None:
+    parts = _parts(
+        catalog,
+        write__target_file_size_bytes="3000000",
+        write__parquet__row_group_size_bytes="500000",
+    )
+    storage = _LateFailure(parts.target.io)
+    parts.target = replace(parts.target, io=storage)
+    with _Writing(parts, memory="64MB") as writing:
+        lanes = writing.writer._lanes
+        while len(lanes) < 2 or not all(lane._current for lane in lanes):
+            writing.writer.write(_rows(parts, 0, 100_000))
+            writing.pool.flush()
+        storage.good_closes = 1
+        with pytest.raises(WriteError, match="refused"):
+            writing.writer.close()
+    assert parts.data_files() == []
+
+
+def test_a_file_ends_early_where_its_bloom_filters_take_too_much(catalog: SqlCatalog) -> None:
+    enabled = {"write.parquet.bloom-filter-enabled.column.id": "true"}
+    parts = _parts(catalog, **enabled)
+    with _Writing(parts, memory="8MB", threads=1) as writing:
+        for first in range(0, 1_000_000, 20_000):
+            writing.writer.write(_rows(parts, first, 20_000))
+        files = writing.writer.close()
+    group_filter_bytes = 128 << 10  # For some 100,000 rows.
+    assert len(files) > 1
+    assert max(len(row_groups(file)) for file in files) <= 8_000_000 // 8 // group_filter_bytes + 1
+    assert (_ids(files) == np.arange(1_000_000)).all()
+
+
 def test_a_limit_too_small_for_any_row_group_says_what_is_needed(catalog: SqlCatalog) -> None:
     parts = _parts(catalog)
     with pytest.raises(MemoryBudgetError, match="too small to write with") as caught:
