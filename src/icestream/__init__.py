@@ -58,12 +58,14 @@ if _TYPE_CHECKING:
     from icestream.read.scan import Scan, read_splits, scan
     from icestream.read.split import Split
     from icestream.report import (
+        CompactReport,
         OrphanFile,
         OrphansReport,
         ScanExplanation,
         ScanReport,
         WriteReport,
     )
+    from icestream.upkeep.compact import compact
     from icestream.upkeep.orphans import orphans
     from icestream.write.new_file import NewFile
     from icestream.write.target import WriteTarget
@@ -103,12 +105,14 @@ _HOMES = {
     "icestream.read.scan": ("Scan", "read_splits", "scan"),
     "icestream.read.split": ("Split",),
     "icestream.report": (
+        "CompactReport",
         "OrphanFile",
         "OrphansReport",
         "ScanExplanation",
         "ScanReport",
         "WriteReport",
     ),
+    "icestream.upkeep.compact": ("compact",),
     "icestream.upkeep.orphans": ("orphans",),
     "icestream.write.new_file": ("NewFile",),
     "icestream.write.target": ("WriteTarget",),
@@ -121,6 +125,7 @@ __all__ = [
     "CommitConflictError",
     "CommitError",
     "CommitUnknownError",
+    "CompactReport",
     "CorruptFileError",
     "FileMissingError",
     "IcestreamError",
@@ -151,6 +156,7 @@ __all__ = [
     "__version__",
     "append",
     "commit_files",
+    "compact",
     "delete",
     "orphans",
     "overwrite",

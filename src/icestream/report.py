@@ -190,3 +190,50 @@ class OrphansReport:
     def to_dict(self) -> dict[str, Any]:
         """The report as a dictionary that `json.dumps` takes."""
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactReport:
+    """What a compaction did to the table.
+
+    Attributes:
+        table: The table.
+        branch: The branch that was worked on.
+        snapshot_ids: The snapshots that it made, one for each group committed.
+        groups: Groups of files that were worth a rewrite.
+        groups_refused: Those left as they are, because others changed their files meanwhile.
+        conflicts: Why, for each of them.
+        files_removed: Data files that were replaced.
+        files_added: Data files that replaced them.
+        delete_files_removed: Delete files that applied to nothing any more.
+        rows_rewritten: Rows in the new files.
+        rows_deleted: Rows in the replaced files that had been deleted before.
+        bytes_removed: The size in storage of the data files replaced.
+        bytes_written: The size in storage of those added.
+        bytes_spilled: Bytes that went through temporary files on the way.
+        seconds: From the call to the end.
+        peak_bytes_held: The most that reading and writing held at once, against the memory limit.
+        memory_limit_bytes: That limit.
+    """
+
+    table: str
+    branch: str
+    snapshot_ids: tuple[int, ...]
+    groups: int
+    groups_refused: int
+    conflicts: tuple[str, ...]
+    files_removed: int
+    files_added: int
+    delete_files_removed: int
+    rows_rewritten: int
+    rows_deleted: int
+    bytes_removed: int
+    bytes_written: int
+    bytes_spilled: int
+    seconds: float
+    peak_bytes_held: int
+    memory_limit_bytes: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as a dictionary that `json.dumps` takes."""
+        return asdict(self)

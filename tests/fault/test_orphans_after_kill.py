@@ -26,7 +26,7 @@ _BATCH_ROWS = 20_000
 _BATCHES_BEFORE_PAUSE = 30
 
 # Appends, stops in the middle of the stream until it is told to go on, and goes on.
-_APPEND = """
+_APPEND = f"""
 import sys
 from pathlib import Path
 import icestream as ice
@@ -36,7 +36,7 @@ from tests.support.tables import make_catalog
 def paused():
     for number, batch in enumerate(batches(int(sys.argv[2]))):
         yield batch
-        if number == {pause}:
+        if number == {_BATCHES_BEFORE_PAUSE}:
             print("waiting", flush=True)
             sys.stdin.readline()
 
@@ -44,7 +44,7 @@ catalog = make_catalog(Path(sys.argv[1]))
 ice.append(catalog.load_table("db.t"), paused(), memory="24MB")
 print("done", flush=True)
 catalog.close()
-""".format(pause=_BATCHES_BEFORE_PAUSE)
+"""
 
 
 def batches(first_id: int) -> Iterator[pa.RecordBatch]:

@@ -80,6 +80,8 @@ class TableWriter:
         schema_mode: What to do where the stream's columns are not the table's.
         budget: Bounds the Arrow bytes held.
         before_write: Called before rows are written, each time.
+        keep_order: Whether the files of an unpartitioned table are to hold the rows in the order
+            they came, file by file; then one of them is filled at a time.
 
     Raises:
         SchemaMismatchError: If the stream does not fit the table.
@@ -96,6 +98,7 @@ class TableWriter:
         schema_mode: SchemaMode,
         budget: MemoryBudget,
         before_write: Callable[[], None] = lambda: None,
+        keep_order: bool = False,
     ) -> None:
         refuse_unwritable(target)
         self.plan: SchemaPlan = plan_schema(target, arrow_schema, mode=schema_mode)
@@ -103,6 +106,7 @@ class TableWriter:
         self._mode = schema_mode
         self._budget = budget
         self._before_write = before_write
+        self._keep_order = keep_order
         self._conformers = {arrow_schema: self._conformer(arrow_schema)}
         self._settings = ParquetSettings.of(target.properties, self.plan.schema)
         self.partitioner = Partitioner(self.plan.schema, target.spec)
@@ -169,7 +173,9 @@ class TableWriter:
     def _opened(self, file_schema: pa.Schema) -> _Files:
         if self._files is None:
             tune_allocator()
-            self._pool = EncodePool(min(cores(), _MOST_THREADS), self._budget)
+            one_by_one = self._keep_order and not self.target.spec.fields
+            threads = 1 if one_by_one else min(cores(), _MOST_THREADS)
+            self._pool = EncodePool(threads, self._budget)
             self._files = self._open(file_schema, self._pool)
         return self._files
 
