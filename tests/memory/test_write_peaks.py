@@ -1,0 +1,76 @@
+"""Streams of any length, width and batch size are written inside the limit, in a fresh process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.memory import measured_write
+from tests.support.process import ProcessReport, run_in_fresh_process
+
+_MB = 1_000_000
+_BESIDE_BYTES = 64 * _MB
+_TARGET = "write.target-file-size-bytes"
+_BLOOM = "write.parquet.bloom-filter-enabled.column."
+_SMALL = {
+    "narrow": ("narrow", 3_000_000, "64MB", {}),
+    "narrow, small files": ("narrow", 2_000_000, "64MB", {_TARGET: "4000000"}),
+    "narrow, Bloom filters": ("narrow", 3_000_000, "64MB", {_BLOOM + "id": "true"}),
+    "400 columns": ("wide", 30_000, "64MB", {}),
+    "one row at a time": ("one_row_batches", 30_000, "16MB", {}),
+    "texts that grow": ("texts", 100_000, "64MB", {}),
+    "random numbers": ("random_numbers", 2_000_000, "64MB", {}),
+    "random numbers, small files": (
+        "random_numbers",
+        2_000_000,
+        "64MB",
+        {_TARGET: "20000000"},
+    ),
+    "lists of structs": ("nested", 500_000, "64MB", {}),
+}
+_LARGE = {
+    "1 GB": ("narrow", 16_000_000, "256MB", {}),
+    "1 GB, 64 MB files": ("narrow", 16_000_000, "256MB", {_TARGET: "64000000"}),
+    "10 GB": ("narrow", 160_000_000, "256MB", {}),
+    "200K x 400": ("wide", 200_000, "256MB", {}),
+    "a million rows alone": ("one_row_batches", 1_000_000, "64MB", {}),
+}
+
+
+def _load(
+    directory: Path, shape: str, rows: int, memory: str, properties: dict[str, str]
+) -> ProcessReport:
+    report = run_in_fresh_process(
+        measured_write.load, str(directory), shape, rows, memory, properties, timeout_seconds=900
+    )
+    assert report.result["allocator"] == "jemalloc"
+    return report
+
+
+@pytest.mark.parametrize("case", _SMALL.values(), ids=_SMALL)
+def test_a_load_takes_no_more_than_its_limit(
+    tmp_path: Path, case: tuple[str, int, str, dict[str, str]]
+) -> None:
+    report = _load(tmp_path, *case)
+    limit = report.result["memory_limit_bytes"]
+    assert report.result["rows_inserted"] >= case[1]
+    assert report.result["peak_bytes_held"] <= limit
+    assert report.peak_rss_growth_bytes <= limit + _BESIDE_BYTES
+
+
+def test_ten_times_the_rows_take_no_more_memory(tmp_path: Path) -> None:
+    (tmp_path / "short").mkdir()
+    (tmp_path / "long").mkdir()
+    short = _load(tmp_path / "short", "narrow", 600_000, "16MB", {})
+    long = _load(tmp_path / "long", "narrow", 6_000_000, "16MB", {})
+    assert long.peak_rss_growth_bytes <= short.peak_rss_growth_bytes + 16 * _MB
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1000)
+@pytest.mark.parametrize("case", _LARGE.values(), ids=_LARGE)
+def test_a_large_load_takes_no_more_than_its_limit(
+    tmp_path: Path, case: tuple[str, int, str, dict[str, str]]
+) -> None:
+    test_a_load_takes_no_more_than_its_limit(tmp_path, case)
