@@ -26,7 +26,9 @@ from pyiceberg.table import TableProperties
 from icestream.commit.table_property import whole_number
 
 _MIN_WAIT_MS = 50
-_MAX_WAIT_MS = 2_000
+_MAX_WAIT_MS = 5_000
+# The longest wait after each try, in multiples of what a try takes; the last holds from then on.
+_FIRST_TIMES, _MOST_TIMES, _LAST_TIMES = 4, 24, 6
 _UNKNOWN_TRIES = 3
 
 
@@ -100,7 +102,12 @@ def _is_sql(catalog: Catalog) -> bool:
 
 @dataclass(slots=True)
 class Backoff:
-    """Waits that grow, with chance in them, until the time is used up.
+    """Waits of random length, until the time is used up.
+
+    They are multiples of what the last try took. Of writers that try at once one gets through and
+    the work of the others is lost, so that most must stay away most of the time, whether a try
+    takes 20 ms or seconds: the second wait is much longer than the first. Later ones are shorter
+    again, so that whoever lost most often comes back soonest and none waits for ever.
 
     `commit.retry.*` table properties are honoured. `commit.retry.num-retries` is, only where it is
     set: its usual 4 is too few for several writers, and the total time bounds the rest.
@@ -113,6 +120,7 @@ class Backoff:
     tried: int = 0
     unknown: int = 0
     _started: float = field(default_factory=time.monotonic)
+    _try_started: float = field(default_factory=time.monotonic)
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Backoff:
@@ -137,11 +145,19 @@ class Backoff:
         """Wait before the next try; False if there is to be none."""
         self.tried += 1
         self.unknown += outcome is Outcome.UNKNOWN
-        left = self.total_seconds - (time.monotonic() - self._started)
+        now = time.monotonic()
+        left = self.total_seconds - (now - self._started)
         if left <= 0 or self.unknown > _UNKNOWN_TRIES:
             return False
         if self.retries is not None and self.tried > self.retries:
             return False
-        longest = min(self.max_wait_seconds, self.min_wait_seconds * 2 ** min(self.tried, 16))
-        time.sleep(min(left, random.uniform(self.min_wait_seconds / 2, longest)))
+        unit = max(self.min_wait_seconds, now - self._try_started)
+        wait = random.uniform(unit / 2, unit * self._times())
+        time.sleep(min(left, self.max_wait_seconds, wait))
+        self._try_started = time.monotonic()
         return True
+
+    def _times(self) -> float:
+        if self.tried == 1:
+            return _FIRST_TIMES
+        return max(_LAST_TIMES, _MOST_TIMES / (1 + (self.tried - 2) / 4))
