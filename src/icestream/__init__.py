@@ -59,13 +59,17 @@ if _TYPE_CHECKING:
     from icestream.read.split import Split
     from icestream.report import (
         CompactReport,
+        HealthReport,
         OrphanFile,
         OrphansReport,
+        PartitionHealth,
         ScanExplanation,
         ScanReport,
+        SizeBucket,
         WriteReport,
     )
     from icestream.upkeep.compact import compact
+    from icestream.upkeep.health import health
     from icestream.upkeep.orphans import orphans
     from icestream.write.new_file import NewFile
     from icestream.write.target import WriteTarget
@@ -106,13 +110,17 @@ _HOMES = {
     "icestream.read.split": ("Split",),
     "icestream.report": (
         "CompactReport",
+        "HealthReport",
         "OrphanFile",
         "OrphansReport",
+        "PartitionHealth",
         "ScanExplanation",
         "ScanReport",
+        "SizeBucket",
         "WriteReport",
     ),
     "icestream.upkeep.compact": ("compact",),
+    "icestream.upkeep.health": ("health",),
     "icestream.upkeep.orphans": ("orphans",),
     "icestream.write.new_file": ("NewFile",),
     "icestream.write.target": ("WriteTarget",),
@@ -128,6 +136,7 @@ __all__ = [
     "CompactReport",
     "CorruptFileError",
     "FileMissingError",
+    "HealthReport",
     "IcestreamError",
     "InvalidArgumentError",
     "InvalidDataError",
@@ -137,6 +146,7 @@ __all__ = [
     "NewFile",
     "OrphanFile",
     "OrphansReport",
+    "PartitionHealth",
     "ProjectionError",
     "ReadError",
     "Scan",
@@ -144,6 +154,7 @@ __all__ = [
     "ScanExplanation",
     "ScanReport",
     "SchemaMismatchError",
+    "SizeBucket",
     "Split",
     "TaskOrder",
     "TransientReadError",
@@ -158,6 +169,7 @@ __all__ = [
     "commit_files",
     "compact",
     "delete",
+    "health",
     "orphans",
     "overwrite",
     "read_splits",

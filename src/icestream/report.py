@@ -237,3 +237,116 @@ class CompactReport:
     def to_dict(self) -> dict[str, Any]:
         """The report as a dictionary that `json.dumps` takes."""
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class SizeBucket:
+    """How many data files are of about a size.
+
+    Attributes:
+        below_bytes: Files smaller than this, and not in the bucket before; None for the largest.
+        files: How many.
+        bytes: Their size together.
+    """
+
+    below_bytes: int | None
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionHealth:
+    """One partition.
+
+    Attributes:
+        partition: As in `day=2024-01-01/country=de`; empty for an unpartitioned table.
+        spec_id: The partition spec that it is of.
+        files: Its data files.
+        small_files: Those of them that are small.
+        rows: Rows in them.
+        bytes: Their size.
+    """
+
+    partition: str
+    spec_id: int
+    files: int
+    small_files: int
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class HealthReport:
+    """What a table is made of, and what to do about it.
+
+    Attributes:
+        table: The table.
+        branch: The branch that was looked at.
+        snapshot_id: Its head; None if it is empty.
+        format_version: The table's.
+        files: Data files.
+        rows: Rows in them, deleted ones among them.
+        bytes: Their size.
+        target_file_bytes: How large files should be.
+        small_below_bytes: The size below which a file is small.
+        small_files: How many are.
+        compactable_files: Small files that could be fewer: others are alone in their partition.
+        file_sizes: Data files by size, relative to the target.
+        delete_files: Position and equality delete files, and deletion vectors.
+        delete_bytes: Their size.
+        position_deletes: Rows that are deleted by position.
+        equality_deletes: Rows in equality delete files.
+        delete_ratio: Rows deleted by position, relative to all rows.
+        partitions: How many there are, of all specs.
+        largest_partitions: Those with the most bytes, at most ten.
+        skew: How much larger the largest one is than the average.
+        snapshots: How many the table keeps.
+        oldest_snapshot_ms: When the oldest was made, in milliseconds since 1970.
+        newest_snapshot_ms: When the newest was made.
+        branches: Names.
+        tags: Names.
+        manifests: Manifests of the branch's head.
+        manifest_bytes: Their size.
+        metadata_bytes: The size of the current metadata file.
+        writes_in_flight: Writes of icestream's that are under way, or died.
+        writes_dead: Those of them that seem to have died.
+        advice: What to do, in plain sentences.
+        seconds: How long it took to find out.
+    """
+
+    table: str
+    branch: str
+    snapshot_id: int | None
+    format_version: int
+    files: int
+    rows: int
+    bytes: int
+    target_file_bytes: int
+    small_below_bytes: int
+    small_files: int
+    compactable_files: int
+    file_sizes: tuple[SizeBucket, ...]
+    delete_files: int
+    delete_bytes: int
+    position_deletes: int
+    equality_deletes: int
+    delete_ratio: float
+    partitions: int
+    largest_partitions: tuple[PartitionHealth, ...]
+    skew: float
+    snapshots: int
+    oldest_snapshot_ms: int | None
+    newest_snapshot_ms: int | None
+    branches: tuple[str, ...]
+    tags: tuple[str, ...]
+    manifests: int
+    manifest_bytes: int
+    metadata_bytes: int
+    writes_in_flight: int
+    writes_dead: int
+    advice: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as a dictionary that `json.dumps` takes."""
+        return asdict(self)
