@@ -12,7 +12,9 @@ from icestream.errors import WriteError
 from icestream.memory import MemoryBudget
 
 _WRITE_BUFFER_BYTES = 256 * 1024
-_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
+_WRITE_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
+# Runs are read while all threads encode: decompressing on several would only wait for one.
+_READ_OPTIONS = pa.ipc.IpcReadOptions(use_threads=False)
 _ID_FIELD = pa.field("partition id", pa.int32(), nullable=False)
 
 
@@ -58,7 +60,7 @@ class RunFile:
             if self._stream is None:
                 sink = pa.PythonFile(self._file, mode="w")
                 self._stream = pa.ipc.new_stream(
-                    sink, with_id_field(self._schema), options=_OPTIONS
+                    sink, with_id_field(self._schema), options=_WRITE_OPTIONS
                 )
             self._stream.write_batch(with_ids(rows, ids))
         except OSError as error:
@@ -114,7 +116,7 @@ class RunCursor:
         self._run = run
         self._schema = schema
         self._lease = budget.force(0)
-        self._reader: Any = pa.ipc.open_stream(source) if run.bytes else None
+        self._reader: Any = pa.ipc.open_stream(source, options=_READ_OPTIONS) if run.bytes else None
         self._load()
 
     @property

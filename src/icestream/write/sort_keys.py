@@ -16,6 +16,8 @@ from pyiceberg.types import IcebergType
 from icestream.errors import UnsupportedFeatureError
 from icestream.write import transforms
 
+Row = tuple[Any, ...]
+
 _FIELD_ID = b"PARQUET:field_id"
 
 
@@ -64,8 +66,7 @@ class SortKeys:
         """The positions of the batch's rows in sorted order; by `ids` first where given."""
         columns: list[pa.Array] = [] if ids is None else [ids]
         orders = ["ascending"] * len(columns)
-        for key in self._keys:
-            values = key.values(batch)
+        for key, values in zip(self._keys, self.values(batch), strict=True):
             if values.null_count:
                 columns.append(values.is_null())
                 orders.append("descending" if key.nulls_first else "ascending")
@@ -79,28 +80,48 @@ class SortKeys:
             sort_keys=list(zip(names, orders, strict=True)),
         )
 
-    def rows_up_to(self, batch: pa.RecordBatch, bound: pa.RecordBatch) -> int:
-        """How many rows of a sorted batch come before the one row of `bound`, or equal it."""
-        within = np.ones(batch.num_rows, dtype=np.bool_)
-        for key in reversed(self._keys):
-            before, equal = _compare(key, key.values(batch), key.values(bound)[0])
-            within = before | (equal & within)
-        return int(np.count_nonzero(within))
+    def values(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        """What the rows are compared by: an array for each key."""
+        return [key.values(batch) for key in self._keys]
+
+    def earliest(self, rows: list[Row]) -> Row:
+        """The row that comes first."""
+        first = rows[0]
+        for row in rows[1:]:
+            if self._is_before(row, first):
+                first = row
+        return first
+
+    def rows_up_to(self, values: list[pa.Array], bound: Row, start: int, stop: int) -> int:
+        """Where the rows end that come before the bound or equal it, among sorted ones.
+
+        Args:
+            values: The rows' `values`.
+            bound: One row's, by `row_at`.
+            start: The first row to look at.
+            stop: The row after the last.
+        """
+        while start < stop:
+            middle = (start + stop) // 2
+            if self._is_before(bound, row_at(values, middle)):
+                stop = middle
+            else:
+                start = middle + 1
+        return start
+
+    def _is_before(self, left: Row, right: Row) -> bool:
+        for key, value, other in zip(self._keys, left, right, strict=True):
+            if value == other:
+                continue
+            if value is None or other is None:
+                return key.nulls_first == (value is None)
+            return bool(value > other if key.descending else value < other)
+        return False
 
 
-def _compare(key: _Key, values: pa.Array, bound: pa.Scalar) -> tuple[Any, Any]:
-    """Which values come before the bound, and which equal it, as boolean NumPy arrays."""
-    nulls = _mask(values.is_null())
-    if not bound.is_valid:
-        return (np.zeros_like(nulls) if key.nulls_first else ~nulls), nulls
-    before = _mask((pc.greater if key.descending else pc.less)(values, bound))
-    if key.nulls_first:
-        before |= nulls
-    return before, _mask(pc.equal(values, bound))
-
-
-def _mask(booleans: pa.Array) -> Any:
-    return booleans.fill_null(False).to_numpy(zero_copy_only=False)
+def row_at(values: list[pa.Array], position: int) -> Row:
+    """One row's values as Python compares them."""
+    return tuple(array[position].as_py() for array in values)
 
 
 def _float_order(array: pa.Array) -> pa.Array:

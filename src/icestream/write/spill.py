@@ -23,12 +23,12 @@ import pyarrow as pa
 
 from icestream.memory import MemoryBudget
 from icestream.write.run_file import RunCursor, RunFile
-from icestream.write.sort_keys import SortKeys
+from icestream.write.sort_keys import Row, SortKeys, row_at
 from icestream.write.sorted_rows import SortedRows
 
 _CHUNKS_PER_LIMIT = 256
 _LEAST_CHUNK_BYTES = 64 * 1024
-_LEAST_COLUMN_BYTES = 4 * 1024  # Of a chunk: below, lz4 and the framing cost more than the rows.
+_LEAST_COLUMN_BYTES = 2 * 1024  # Of a chunk: below, lz4 and the framing cost more than the rows.
 
 
 class Spill:
@@ -204,24 +204,64 @@ def _merge_rows(
     What may be given out next are the rows up to the earliest of the last rows of the chunks that
     another chunk may follow: nothing that is yet to be read comes before them.
     """
-    while len(cursors) > 1:
-        ends = [cursor.end_of(partition_id) for cursor in cursors]
-        windows = [
-            cursor.rows.slice(cursor.position, end - cursor.position)
-            for cursor, end in zip(cursors, ends, strict=True)
-        ]
-        last_rows = [
-            window.slice(window.num_rows - 1)
-            for cursor, end, window in zip(cursors, ends, windows, strict=True)
-            if end == len(cursor.ids)
-        ]
-        if last_rows:
-            together = pa.concat_batches(last_rows)
-            bound = together.slice(keys.indices(together)[0].as_py(), 1)
-            windows = [window.slice(0, keys.rows_up_to(window, bound)) for window in windows]
-        rows = pa.concat_batches(windows)
+    windows = [_Window(cursor, partition_id, keys) for cursor in cursors]
+    while len(windows) > 1:
+        last_rows = [window.last_row for window in windows if window.may_go_on]
+        bound = keys.earliest(last_rows) if last_rows else None
+        rows = pa.concat_batches([window.take_up_to(bound) for window in windows])
         yield rows.take(keys.indices(rows))
-        for cursor, window in zip(cursors, windows, strict=True):
-            cursor.advance(cursor.position + window.num_rows)
-        cursors = [each for each in cursors if not each.exhausted and each.id == partition_id]
-    yield from _chain_rows(partition_id, cursors)
+        windows = [window for window in windows if not window.is_done]
+    for window in windows:
+        yield from _chain_rows(partition_id, [window.cursor])
+
+
+class _Window:
+    """The rows of one partition in one cursor's chunk."""
+
+    def __init__(self, cursor: RunCursor, partition_id: int, keys: SortKeys) -> None:
+        self.cursor = cursor
+        self._partition_id = partition_id
+        self._keys = keys
+        self._look()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the run has no more rows of the partition."""
+        cursor = self.cursor
+        return cursor.exhausted or cursor.id != self._partition_id
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether the next chunk may have more rows of the partition."""
+        return self._end == len(self.cursor.ids)
+
+    @property
+    def last_row(self) -> Row:
+        """The last row's values."""
+        return row_at(self._values(), self._end - self._start - 1)
+
+    def take_up_to(self, bound: Row | None) -> pa.RecordBatch:
+        """Take the rows up to the bound, equal ones too, or all without one."""
+        cursor = self.cursor
+        position, end = cursor.position, self._end
+        if bound is not None:
+            first, last = position - self._start, end - self._start
+            end = self._start + self._keys.rows_up_to(self._values(), bound, first, last)
+        rows = cursor.rows.slice(position, end - position)
+        chunk = cursor.rows
+        cursor.advance(end)
+        if cursor.rows is not chunk and not self.is_done:
+            self._look()
+        return rows
+
+    def _look(self) -> None:
+        cursor = self.cursor
+        self._start, self._end = cursor.position, cursor.end_of(self._partition_id)
+        self._known_values: list[pa.Array] | None = None
+
+    def _values(self) -> list[pa.Array]:
+        """What the rows are compared by: worked out when needed, and once for each chunk."""
+        if self._known_values is None:
+            window = self.cursor.rows.slice(self._start, self._end - self._start)
+            self._known_values = self._keys.values(window)
+        return self._known_values

@@ -24,7 +24,7 @@ from pyiceberg.types import (
 )
 
 from icestream.errors import UnsupportedFeatureError
-from icestream.write.sort_keys import SortKeys
+from icestream.write.sort_keys import SortKeys, row_at
 from tests.support.tables import all_types_rows, all_types_schema
 
 _MINUS_NAN = struct.unpack("<d", struct.pack("<Q", 0xFFF8000000000000))[0]
@@ -99,9 +99,9 @@ def test_every_type_is_sorted_as_python_sorts_it_and_bounds_agree(name, directio
     descending = direction == SortDirection.DESC
     assert values[nulls:] == sorted(values[nulls:], reverse=descending)
     for position in (0, nulls - 1, nulls, 200, 399):
-        bound = ordered.slice(position, 1)
+        bound = row_at(keys.values(ordered), position)
         last_equal = max(i for i, value in enumerate(values) if value == values[position])
-        assert keys.rows_up_to(ordered, bound) == last_equal + 1
+        assert keys.rows_up_to(keys.values(ordered), bound, 0, 400) == last_equal + 1
 
 
 def _as_key(value: Any) -> Any:
@@ -144,7 +144,7 @@ def test_an_order_of_void_fields_leaves_rows_as_they_are() -> None:
     schema, batch = _one_column(LongType(), [3, 1, 2])
     keys = SortKeys(SortOrder(SortField(1, VoidTransform())), schema, batch.schema)
     assert keys.indices(batch).to_pylist() == [0, 1, 2]
-    assert keys.rows_up_to(batch, batch.slice(0, 1)) == 3
+    assert keys.rows_up_to(keys.values(batch), row_at(keys.values(batch), 0), 0, 3) == 3
 
 
 def test_a_column_inside_a_list_can_not_be_sorted_by() -> None:
