@@ -17,7 +17,6 @@ from icestream.write.new_file import NewFile
 from icestream.write.parquet_settings import ParquetSettings
 from icestream.write.partition import Partitioner
 from icestream.write.partitioned_writer import PartitionedWriter
-from icestream.write.row_buffer import cut
 from icestream.write.schema import SchemaMode, SchemaPlan, plan_schema
 from icestream.write.sorted_writer import SortedWriter
 from icestream.write.target import WriteTarget
@@ -121,9 +120,10 @@ class TableWriter:
         if batch.num_rows == 0:
             return
         conformer = self._conformer_of(batch)
-        for piece in cut(batch, max(1, self._budget.limit_bytes // _PIECES_PER_BUDGET)):
+        most_bytes = max(1, self._budget.limit_bytes // _PIECES_PER_BUDGET)
+        for piece in conformer.pieces(batch, max_bytes=most_bytes):
             self._before_write()
-            self._opened(conformer.file_schema).write(conformer.convert(piece))
+            self._opened(conformer.file_schema).write(piece)
 
     def conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Rows as files hold them."""
