@@ -18,7 +18,6 @@ types.py       Arrow types -> Spark types             conversion.py  Arrow as Sp
 packing.py     many splits -> few tasks, by bytes
 source.py      the Python data source that reads a task's share in an executor
 read.py        plan here, read there: a DataFrame
-incoming.py    Spark's types -> the table's
 append.py      written there, committed here: one snapshot
 ```
 

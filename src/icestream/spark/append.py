@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,6 @@ from icestream.commit.load_id import check_load_id, find_load
 from icestream.commit.write_files import write_files, write_target
 from icestream.memory import DEFAULT_MEMORY, MemoryBudget, parse_bytes
 from icestream.report import WriteReport
-from icestream.spark.incoming import TableBatches
 from icestream.spark.installed import pyspark_module
 from icestream.spark.session import MEMORY_SETTING
 from icestream.spark.tables import load_table
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _RESULT = "result binary"
+# Spark tells of a failed job while other tasks of it still run, for a moment.
+_CLEAN_UP_WAITS = (0.0, 0.5, 1.0)
 
 
 def append(
@@ -63,6 +65,7 @@ def append(
 
     Memory: each running task stays within `memory`, beside Python and Spark themselves.
     """
+    began = time.monotonic()
     check_load_id(load_id)
     loaded = load_table(table, catalog)
     landing = TableLanding(loaded)
@@ -70,8 +73,7 @@ def append(
     check_branch(metadata, branch or MAIN_BRANCH, table=landing.name)
     if find_load(metadata, branch or MAIN_BRANCH, load_id) is not None:
         return commit_files(loaded, (), branch=branch, load_id=load_id)
-    incoming = TableBatches(_arrow_schema(frame), loaded.schema())
-    target = write_target(loaded, schema=incoming.schema, schema_mode=schema_mode)
+    target = write_target(loaded, schema=_arrow_schema(frame), schema_mode=schema_mode)
     memory_bytes = parse_bytes(
         memory or frame.sparkSession.conf.get(MEMORY_SETTING, None) or DEFAULT_MEMORY
     )
@@ -79,7 +81,9 @@ def append(
     try:
         rows = frame.mapInArrow(_task(target, memory_bytes, mode), _RESULT).collect()
     except BaseException:
-        delete_write(target)
+        for seconds in _CLEAN_UP_WAITS:
+            time.sleep(seconds)
+            delete_write(target)
         raise
     results = [pickle.loads(row[0]) for row in rows]
     report = commit_files(
@@ -91,7 +95,12 @@ def append(
         load_id=load_id,
     )
     peak_bytes = max((peak for _, peak in results), default=0)
-    return replace(report, peak_bytes_held=peak_bytes, memory_limit_bytes=memory_bytes)
+    return replace(
+        report,
+        peak_bytes_held=peak_bytes,
+        memory_limit_bytes=memory_bytes,
+        seconds=time.monotonic() - began,
+    )
 
 
 def _arrow_schema(frame: DataFrame) -> pa.Schema:
@@ -111,7 +120,7 @@ def _task(
         budget = MemoryBudget(memory_bytes)
         files = write_files(
             target,
-            _converted(batches, target),
+            batches,
             memory=budget,
             schema_mode=schema_mode,
             task=context.partitionId() if context else 0,
@@ -121,11 +130,3 @@ def _task(
         yield pa.record_batch([pa.array([answer], pa.binary())], names=["result"])
 
     return write
-
-
-def _converted(batches: Iterable[pa.RecordBatch], target: WriteTarget) -> Iterator[pa.RecordBatch]:
-    convert = None
-    for batch in batches:
-        if convert is None:
-            convert = TableBatches(batch.schema, target.schema)
-        yield from convert([batch])
