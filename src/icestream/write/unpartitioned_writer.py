@@ -126,11 +126,7 @@ class UnpartitionedWriter:
         """A lane with nothing to do; waits for one if the buffer is full."""
         if len(self._lanes) < self._most_lanes and self._wants_lane():
             self._lanes.append(self._new_lane())
-        if (
-            self._buffer.bytes >= self._group_bytes
-            or self._buffer.rows >= self._settings.row_group_rows
-            or self._must_shrink()
-        ):
+        if self._buffer.bytes >= self._group_bytes or self._must_shrink():
             return self._pool.wait_idle(self._lanes)
         return next(filter(self._pool.is_idle, self._lanes), None)
 

@@ -89,8 +89,9 @@ def test_rows_have_the_ids_of_their_fields(parts: Parts) -> None:
     assert [f.metadata[b"PARQUET:field_id"] for f in schema] == [b"1", b"2"]
 
 
-def test_a_file_of_an_evolved_schema_has_no_schema_id_yet(parts: Parts) -> None:
-    evolved = Schema(*_SCHEMA.fields, NestedField(3, "new", LongType()), schema_id=1)
+@pytest.mark.parametrize("schema_id", [1, 0], ids=["a new id", "an id of another schema"])
+def test_a_file_of_an_evolved_schema_has_no_schema_id_yet(parts: Parts, schema_id: int) -> None:
+    evolved = Schema(*_SCHEMA.fields, NestedField(3, "new", LongType()), schema_id=schema_id)
     parts.target = parts.target.with_schema(evolved)
     writer = parts.file_writer()
     writer.write_row_group([_rows(parts)])
@@ -194,6 +195,14 @@ def test_abort_deletes_the_file(parts: Parts) -> None:
         writer.abort()
         writer.abort()
     assert parts.data_files() == []
+
+
+def test_nothing_is_written_to_a_file_after_its_abort(parts: Parts) -> None:
+    writer = parts.file_writer()
+    writer.write_row_group([_rows(parts)])
+    kept_by_a_traceback = writer._writer
+    writer.abort()
+    del kept_by_a_traceback  # Its finaliser would fail on the closed stream.
 
 
 def test_abort_before_anything_was_written_does_nothing(parts: Parts) -> None:

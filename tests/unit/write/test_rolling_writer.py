@@ -145,6 +145,20 @@ def test_no_file_is_left_almost_empty_because_the_one_before_was_not_quite_full(
         assert min(rows) > 0.05 * sum(rows)
 
 
+def test_a_file_is_finished_early_when_it_holds_too_much_until_then(catalog: SqlCatalog) -> None:
+    parts = _parts(catalog, 10_000_000)
+    group_bytes = parts.settings.tail_bytes(group_rows=1_000)
+    writer = RollingWriter(
+        parts.file_writer,
+        target_file_bytes=10_000_000,
+        row_group_bytes=1 << 20,
+        max_tail_bytes=2 * group_bytes,
+    )
+    for _ in range(7):
+        writer.write_row_group([parts.batch(_mixed(0, 1_000))])
+    assert [len(row_groups(file)) for file in writer.close()] == [3, 3, 1]
+
+
 def test_a_writer_without_rows_makes_no_file(catalog: SqlCatalog) -> None:
     parts = _parts(catalog, 1_000_000)
     assert parts.rolling_writer().close() == []

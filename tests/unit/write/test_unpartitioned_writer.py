@@ -100,8 +100,12 @@ def test_the_table_reads_what_was_written(catalog: SqlCatalog) -> None:
 
 
 def test_a_load_below_the_target_is_one_file_in_order(catalog: SqlCatalog) -> None:
-    parts = _parts(catalog, write__target_file_size_bytes="50000000")
-    with _Writing(parts, threads=4) as writing:
+    parts = _parts(
+        catalog,
+        write__target_file_size_bytes="50000000",
+        write__parquet__row_group_size_bytes="1000000",
+    )
+    with _Writing(parts, memory="128MB", threads=4) as writing:
         for first in range(0, 1_000_000, 20_000):
             writing.writer.write(_rows(parts, first, 20_000))
         (file,) = writing.writer.close()
