@@ -18,7 +18,7 @@ from collections.abc import Iterable
 
 from pyiceberg.table.locations import load_location_provider
 
-from icestream.commit.cleanup import delete_files
+from icestream.commit.cleanup import delete_files, missing_files
 from icestream.errors import InvalidArgumentError, WriteError
 from icestream.write.new_file import NewFile
 from icestream.write.target import WriteTarget
@@ -84,19 +84,21 @@ class InFlightWrite:
     def take_over(self, files: Iterable[NewFile]) -> None:
         """Take files that other writes have left to be committed, and their markers.
 
+        A write without a marker was settled: then its files are looked for.
+
         Raises:
             InvalidArgumentError: If files are gone: an earlier commit of them was refused.
         """
         for file in files:
             self._taken.setdefault(file.write_id, []).append(file.path)
-        for write_id, paths in self._taken.items():
-            if self._exists(marker_path(self._target, write_id)):
-                continue  # the write is open: nobody has settled it
-            if gone := [path for path in paths if not self._exists(path)]:
-                raise InvalidArgumentError(
-                    f"{len(gone)} of {len(paths)} files are gone, such as {gone[0]}: an earlier "
-                    "commit of them was refused, which deletes them. Write them again"
-                )
+        markers = {marker_path(self._target, write_id): write_id for write_id in self._taken}
+        settled = [markers[marker] for marker in missing_files(self._target.io, markers)]
+        paths = [path for write_id in settled for path in self._taken[write_id]]
+        if gone := missing_files(self._target.io, paths):
+            raise InvalidArgumentError(
+                f"{len(gone)} of the files are gone, such as {gone[0]}: an earlier commit of them "
+                "was refused, which deletes them. Write them again"
+            )
 
     def give_back(self) -> None:
         """Leave the files taken over as they are, with their markers."""
@@ -133,9 +135,6 @@ class InFlightWrite:
     def _markers(self) -> list[str]:
         own = [self.marker] if self._marked_at is not None and not self._shared else []
         return [*own, *(marker_path(self._target, write_id) for write_id in self._taken)]
-
-    def _exists(self, path: str) -> bool:
-        return self._target.io.new_input(path).exists()
 
 
 def marker_path(target: WriteTarget, write_id: str) -> str:
