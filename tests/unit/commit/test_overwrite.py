@@ -12,7 +12,11 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 
 import icestream as ice
-from tests.support.delete_files import commit_equality_deletes, commit_position_deletes
+from tests.support.delete_files import (
+    commit_equality_deletes,
+    commit_position_deletes,
+    write_position_deletes,
+)
 from tests.support.loads import (
     BY_PART,
     batch,
@@ -25,7 +29,12 @@ from tests.support.loads import (
     snapshots_of,
     summary_of,
 )
-from tests.support.tables import data_file_paths, data_files
+from tests.support.tables import (
+    commit_files,
+    data_file_paths,
+    data_files,
+    write_parquet_file,
+)
 
 _ALL = [(n, n // 2) for n in range(6)]  # parts 0, 0, 1, 1, 2, 2
 
@@ -191,6 +200,17 @@ def test_delete_files_stay_while_older_data_is_there(catalog: SqlCatalog) -> Non
     ice.delete(table, "id = 0")  # rewrites the older file: nothing old is left
     assert summary_of(table)["total-delete-files"] == "0"
     assert ids_of(table) == [3, 4]
+
+
+def test_delete_files_of_the_same_snapshot_as_their_data_stay(catalog: SqlCatalog) -> None:
+    table = make_table(catalog)
+    ice.append(table, ids(0, 3))
+    file = write_parquet_file(table, ids(5, 8))
+    deletes = write_position_deletes(table, [file], {file.file_path: [1]})
+    commit_files(table, [file], deletes)
+    assert ids_of(table) == [0, 1, 2, 5, 7]
+    ice.delete(table, "id < 3")
+    assert ids_of(table) == [5, 7]
 
 
 def test_one_delete_file_for_two_data_files_outlives_the_first(catalog: SqlCatalog) -> None:
