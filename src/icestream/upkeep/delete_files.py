@@ -50,9 +50,6 @@ class AppliedDeletes:
 def live_delete_files(metadata: TableMetadata, io: FileIO, branch: str) -> list[DataFile]:
     """The delete files of a branch as it is."""
     head = metadata.snapshot_by_name(branch)
-    return [
-        file
-        for manifest in (manifests_of(io, head.manifest_list) if head else [])
-        if manifest.content == ManifestContent.DELETES
-        for file in live_files(io, manifest)
-    ]
+    manifests = manifests_of(io, head.manifest_list) if head else []
+    deletes = [m for m in manifests if m.content == ManifestContent.DELETES]
+    return [file for _, file in live_files(io, deletes)]

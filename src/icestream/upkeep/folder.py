@@ -9,6 +9,7 @@ import logging
 import os
 import posixpath
 import re
+import stat
 from collections.abc import Container, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -44,6 +45,13 @@ def path_key(location: str) -> str:
 def _real_folder(folder: str) -> str:
     """A local folder without symbolic links on the way."""
     return os.path.realpath(folder)
+
+
+def _is_link(path: str) -> bool:
+    try:
+        return stat.S_ISLNK(os.lstat(path).st_mode)
+    except OSError:  # gone by now, or not to be touched
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +153,7 @@ class Folder:
         key = path_key(f"{self.location}/{relative}")
         if self._is_local:
             behind_link = key != posixpath.join(self.key, relative)
-            if behind_link or Path(info.path).is_symlink():
+            if behind_link or _is_link(info.path):
                 return None
         modified_ms = info.mtime_ns // 1_000_000 if info.mtime_ns is not None else None
         return StoredFile(self, relative, key, info.size or 0, modified_ms)

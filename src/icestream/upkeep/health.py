@@ -8,7 +8,6 @@ from bisect import bisect_right
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.locations import load_location_provider
@@ -47,7 +46,8 @@ def health(table: Table, *, branch: str | None = None) -> HealthReport:
     Raises:
         CatalogError: If metadata can't be read.
 
-    Memory: a few hundred bytes for each partition, and one manifest at a time; nothing for a file.
+    Memory: a few hundred bytes for each partition, and what reading manifests
+        takes, of which a file leaves nothing.
     """
     if not isinstance(table, Table):
         raise InvalidArgumentError(f"the table is a {type(table).__name__}: give a PyIceberg Table")
@@ -59,8 +59,8 @@ def health(table: Table, *, branch: str | None = None) -> HealthReport:
     head = metadata.snapshot_by_name(name)
     manifests = manifests_of(table.io, head.manifest_list) if head else []
     tally = _Tally(metadata)
-    for manifest in manifests:
-        tally.add(table.io, manifest)
+    for manifest, file in live_files(table.io, manifests):
+        tally.add(manifest, file)
     dead, in_flight = _writes(table)
     made_ms = [snapshot.timestamp_ms for snapshot in metadata.snapshots]
     report = HealthReport(
@@ -117,11 +117,12 @@ class _Tally:
         self.target_bytes = target_bytes_of(self.metadata.properties, self.metadata.schema())
         self.bounds = [int(self.target_bytes * share) for share in _BOUNDS]
 
-    def add(self, io: FileIO, manifest: ManifestFile) -> None:
-        """Count the files of a manifest."""
-        count = self._add_data if manifest.content == ManifestContent.DATA else self._add_delete
-        for file in live_files(io, manifest):
-            count(file)
+    def add(self, manifest: ManifestFile, file: DataFile) -> None:
+        """Count a file."""
+        if manifest.content == ManifestContent.DATA:
+            self._add_data(file)
+        else:
+            self._add_delete(file)
 
     def _add_data(self, file: DataFile) -> None:
         size, rows = file.file_size_in_bytes, file.record_count

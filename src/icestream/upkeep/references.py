@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 
-from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -14,7 +12,6 @@ from pyiceberg.table.metadata import TableMetadata
 from icestream.upkeep.folder import path_key
 from icestream.upkeep.manifest_entries import live_files, manifests_of
 
-_THREADS = 4
 _DIGEST_BYTES = 15  # with Python's own 33 bytes this fills an allocation of 48
 
 
@@ -25,7 +22,7 @@ class References:
     file is kept.
 
     Memory: about 100 bytes for each file, whatever the lengths of paths and the width of the table,
-    and up to four manifests as stored.
+    and what reading manifests takes.
     """
 
     def __init__(self) -> None:
@@ -59,10 +56,8 @@ class References:
                 for manifest in manifests_of(io, snapshot.manifest_list):
                     if manifest.manifest_path not in self._read:
                         manifests[manifest.manifest_path] = manifest
-        with ThreadPoolExecutor(_THREADS) as pool:
-            for digests in pool.map(lambda m: _digests_in(io, m), manifests.values()):
-                self._digests |= digests
         self._take(manifests)
+        self._take(file.file_path for _, file in live_files(io, manifests.values()))
         self._read |= {snapshot.manifest_list for snapshot in metadata.snapshots}
         self._read |= manifests.keys()
 
@@ -76,10 +71,6 @@ def _named_in(metadata: TableMetadata) -> Iterable[str]:
     yield from (snapshot.manifest_list for snapshot in metadata.snapshots)
     yield from (file.statistics_path for file in metadata.statistics)
     yield from (file.statistics_path for file in metadata.partition_statistics)
-
-
-def _digests_in(io: FileIO, manifest: ManifestFile) -> set[bytes]:
-    return {_digest(path_key(file.file_path)) for file in live_files(io, manifest)}
 
 
 def _digest(key: str) -> bytes:
