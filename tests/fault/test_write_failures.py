@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -16,6 +16,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 import icestream as ice
+from icestream.commit import in_flight
+from icestream.commit.committer import Committer
+from icestream.commit.in_flight import InFlightWrite
 from tests.fault import failing_io
 from tests.fault.failing_io import Fault, failing
 from tests.support.delete_files import commit_position_deletes
@@ -284,24 +287,38 @@ def test_ctrl_c_before_the_commit_leaves_nothing(catalog: SqlCatalog, stage: str
     unharmed.check()
 
 
+def _interrupted_once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which Ctrl-C hits before its first call."""
+    calls = count()
+
+    def interrupted(*args: Any, **kwargs: Any) -> Any:
+        if next(calls) == 0:
+            raise KeyboardInterrupt("now")
+        return function(*args, **kwargs)
+
+    return interrupted
+
+
 @pytest.mark.parametrize(
-    "stage",
+    ("owner", "stage"),
     [
-        "icestream.commit.in_flight.InFlightWrite.committed",
-        "icestream.commit.in_flight.delete_files",
-        "icestream.commit.committer.Committer._done",
+        (InFlightWrite, "committed"),
+        (in_flight, "delete_files"),
+        (Committer, "_done"),
     ],
+    ids=["committed", "delete_files", "_done"],
 )
 @pytest.mark.parametrize("stages", [1, 2])
 def test_ctrl_c_after_the_commit_never_deletes_a_file_of_the_table(
-    catalog: SqlCatalog, stage: str, stages: int
+    catalog: SqlCatalog, owner: Any, stage: str, stages: int
 ) -> None:
     table = make_table(catalog)
     files = ice.write_files(table, ids(0, 3)) if stages == 2 else ()
     write = (
         partial(ice.commit_files, table, files) if files else partial(ice.append, table, ids(0, 3))
     )
-    with mock.patch(stage, side_effect=KeyboardInterrupt("now")), pytest.raises(KeyboardInterrupt):
+    interrupted = _interrupted_once(getattr(owner, stage))
+    with mock.patch.object(owner, stage, interrupted), pytest.raises(KeyboardInterrupt):
         write()
     assert [row[0] for row in rows_of(table)] == [0, 1, 2]
     ice.delete(table, "id = 0")
