@@ -49,7 +49,8 @@ def orphans(
         table: The table; it is refreshed, once at the start and once right before anything is
             deleted, so that what was committed meanwhile is kept.
         older_than: How long ago a file must have been written last: a duration, seconds, or a
-            moment (UTC if it has no time zone). Zero is safe only if no other engine is writing.
+            moment (UTC if it has no time zone). It must be longer than any commit takes that may be
+            under way: zero is for tables that nobody else writes to just now.
         delete: Whether to delete what was found.
         folders: Further folders that hold nothing but this table's files.
 
