@@ -40,6 +40,11 @@ def attempt(
     """
     producer = Producer(change, metadata, io, snapshot_id, table=table)
     try:
+        if metadata.format_version > 2:
+            raise CommitConflictError(
+                f"{table} was upgraded to format version {metadata.format_version} meanwhile, "
+                "which icestream can't write. Nothing was changed"
+            )
         if change.base_snapshot_id is not None and change.branch not in metadata.refs:
             raise CommitConflictError(
                 f"the branch {change.branch!r} of {table} was removed meanwhile. Nothing was "

@@ -28,7 +28,7 @@ from tests.support.loads import (
     snapshots_of,
     then,
 )
-from tests.support.tables import data_file_paths, data_files
+from tests.support.tables import data_file_paths, data_files, upgrade_to_v3
 
 _QUICK = {"commit__retry__min_wait_ms": "1", "commit__retry__max_wait_ms": "2"}
 _Write = Callable[[Table], ice.WriteReport]
@@ -380,6 +380,33 @@ def test_a_spec_that_changes_while_a_load_is_written_leaves_its_files_right(
     for where, expected in [("part = 1", [1, 9]), ("id = 2", [2]), ("id = 9", [9])]:
         found = table.scan(row_filter=where).to_arrow()["id"].to_pylist()
         assert sorted(found) == expected
+
+
+def test_an_upgrade_to_version_3_meanwhile_refuses_it(
+    catalog: SqlCatalog, other: SqlCatalog
+) -> None:
+    table = make_table(catalog, **_QUICK)
+    theirs = other.load_table("db.t")
+    with pytest.raises(ice.CommitConflictError, match="format version 3 meanwhile"):
+        ice.append(table, then([ids(0, 3)], lambda: upgrade_to_v3(theirs)))
+    assert listing(table) == set()
+
+
+def test_a_table_can_be_upgraded_to_version_2_meanwhile(
+    catalog: SqlCatalog, other: SqlCatalog
+) -> None:
+    table = make_table(catalog, version=1, **_QUICK)
+    ice.append(table, ids(0, 3))
+    theirs = other.load_table("db.t")
+
+    def upgrade() -> None:
+        with theirs.transaction() as transaction:
+            transaction.upgrade_table_version(2)
+
+    ice.delete(table, "id = 0")
+    ice.append(table, then([ids(3, 5)], upgrade))
+    ice.delete(table, "id in (1, 4)")
+    assert ids_of(table) == [2, 3]
 
 
 def test_a_table_that_keeps_losing_gives_up_and_cleans_up(

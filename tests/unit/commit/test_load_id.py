@@ -120,6 +120,19 @@ def test_each_branch_has_its_own_loads(catalog: SqlCatalog) -> None:
     assert ids_of(table) == ids_of(table, branch="b") == [0, 1]
 
 
+def test_a_load_that_expired_on_one_branch_is_none_of_another(catalog: SqlCatalog) -> None:
+    table = make_table(catalog)
+    start = ice.append(table, ids(0, 1)).snapshot_id
+    assert start is not None
+    table.manage_snapshots().create_branch(start, "b").commit()
+    first = ice.append(table, ids(1, 2), load_id="x")
+    ice.append(table, ids(2, 3))
+    table.maintenance.expire_snapshots().by_id(first.snapshot_id).commit()
+    assert ice.append(table, ids(1, 2), load_id="x").already_committed
+    assert not ice.append(table, ids(1, 2), load_id="x", branch="b").already_committed
+    assert ids_of(table, branch="b") == [0, 1]
+
+
 def test_a_colon_in_a_branch_is_not_taken_for_one_in_an_id(catalog: SqlCatalog) -> None:
     """Branch a:b with load c, and branch a with load b:c, are two loads; both may expire."""
     table = make_table(catalog)
