@@ -101,7 +101,7 @@ def _unreferenced(table: Table) -> set[str]:
 
 
 def _wait_for_files(table: Table, least: int) -> set[str]:
-    give_up = time.monotonic() + 60
+    give_up = time.monotonic() + 120
     while len(left := _unreferenced(table)) < least:
         assert time.monotonic() < give_up, left
         time.sleep(0.02)
