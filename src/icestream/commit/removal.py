@@ -205,7 +205,8 @@ def _with_not_null(row_filter: BooleanExpression) -> BooleanExpression:
     if isinstance(row_filter, Or):
         return Or(_with_not_null(row_filter.left), _with_not_null(row_filter.right))
     if isinstance(row_filter, (NotEqualTo, NotIn, NotNaN, NotStartsWith)):
-        return And(NotNull(row_filter.term), row_filter)  # type: ignore[call-arg,misc]
+        not_null: Callable[..., BooleanExpression] = NotNull  # mypy sees PyIceberg's fields only
+        return And(not_null(row_filter.term), row_filter)
     return row_filter
 
 
