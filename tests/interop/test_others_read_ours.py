@@ -33,6 +33,20 @@ _every_engine = pytest.mark.parametrize(
 )
 
 
+_COMPARED = (
+    "id",
+    "boolean",
+    "int",
+    "long",
+    "decimal9",
+    "decimal38",
+    "date",
+    "timestamp",
+    "string",
+    "binary",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Reader:
     """An engine that reads tables."""
@@ -40,10 +54,14 @@ class Reader:
     name: str
     read: Callable[..., pa.Table]
 
-    def rows(self, table: WrittenTable, where: tuple[str, Any] | None = None) -> list[Row]:
-        """Plain rows of a table, all or those with a value."""
-        found = self.read(table.metadata, table.snapshot_id, where)
-        return plain_rows(found, table.schema)
+    def rows(self, table: WrittenTable) -> list[Row]:
+        """Plain rows of a table."""
+        return plain_rows(self.read(table.metadata, table.snapshot_id), table.schema)
+
+    def find(self, table: WrittenTable, column: str, value: Any) -> list[Row]:
+        """The ids of the rows with a value, and that value."""
+        found = self.read(table.metadata, table.snapshot_id, (column, value))
+        return plain_rows(found, table.schema.select(*{"id", column}))
 
     def expected(self, table: WrittenTable) -> list[Row]:
         """The table's rows, as they are or as the engine is known to give them."""
@@ -52,8 +70,20 @@ class Reader:
         return [_as_pyiceberg_reads(row, table.schema) for row in table.rows]
 
     def can_read_partitions_of(self, column: str, transform: str) -> bool:
-        """Whether it can read a table that is partitioned so, whoever wrote it."""
+        """Daft 0.7 can't read tables with uuids as partition values, whoever wrote them."""
         return not (self.name == "daft" and column == "uuid" and transform in ("identity", "void"))
+
+    def can_find(self, column: str, transform: str, value: Any) -> bool:
+        """Whether it computes the partition of a value as the specification says.
+
+        DuckDB 1.5 rounds months and days before 1970 up, and fails on truncated decimals. Daft 0.7
+        rounds hours before 1970 up, and hashes some decimals otherwise.
+        """
+        rounded_up = {"duckdb": ("month", "day"), "daft": ("hour",)}.get(self.name, ())
+        if column == "timestamp" and transform in rounded_up:
+            return value.year >= 1970
+        other_decimals = {"duckdb": "truncate", "daft": "bucket"}.get(self.name)
+        return not (column.startswith("decimal") and transform == other_decimals)
 
 
 def _as_pyiceberg_reads(row: Row, schema: Schema) -> Row:
@@ -76,8 +106,23 @@ def _holds_structs(kind: IcebergType) -> bool:
 def writing(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Writing]:
+    """Tables of both format versions."""
+    yield from _writing(request.param, tmp_path_factory)
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(1, marks=pytest.mark.interop), 2], ids=["v1", "v2"]
+)
+def much_writing(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Writing]:
+    """The same for tests of many tables: those of version 1 only where the peers are."""
+    yield from _writing(request.param, tmp_path_factory)
+
+
+def _writing(version: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Writing]:
     catalog = make_catalog(tmp_path_factory.mktemp("written"))
-    yield Writing(catalog, request.param)
+    yield Writing(catalog, version)
     catalog.close()
 
 
@@ -105,15 +150,15 @@ def test_a_table_is_read_with_the_same_rows(writing, reader, recipe):
 
 @_every_engine
 @pytest.mark.parametrize("codec", CODECS)
-def test_every_compression_is_read_with_the_same_rows(writing, reader, codec):
-    table = writing.compressed(codec)
+def test_every_compression_is_read_with_the_same_rows(much_writing, reader, codec):
+    table = much_writing.compressed(codec)
     assert differences(reader.rows(table), reader.expected(table)) == []
 
 
 @_every_engine
 @pytest.mark.parametrize("transform", TRANSFORMS)
-def test_partitions_of_every_type_are_read_with_the_same_rows(writing, reader, transform):
-    tables = writing.transformed(transform)
+def test_partitions_of_every_type_are_read_with_the_same_rows(much_writing, reader, transform):
+    tables = much_writing.transformed(transform)
     assert tables
     for column, table in tables.items():
         if reader.can_read_partitions_of(column, transform):
@@ -125,30 +170,23 @@ def test_partitions_of_every_type_are_read_with_the_same_rows(writing, reader, t
 
 @_every_engine
 @pytest.mark.parametrize("transform", TRANSFORMS)
-def test_rows_are_found_by_the_value_of_the_partitioned_column(writing, reader, transform):
+def test_rows_are_found_by_the_value_of_the_partitioned_column(much_writing, reader, transform):
     """Engines skip files by partition values and by bounds, so both must be right."""
-    for column, table in writing.transformed(transform).items():
-        if column in _COMPARED:
-            for value in _values(table, column):
-                expected = [row for row in reader.expected(table) if row[column] == value]
-                found = reader.rows(table, (column, value))
+    for column, table in much_writing.transformed(transform).items():
+        for value in _values(table, column):
+            if reader.can_find(column, transform, value):
+                expected = [
+                    {name: row[name] for name in {"id", column}}
+                    for row in table.rows
+                    if row[column] == value
+                ]
+                found = reader.find(table, column, value)
                 assert (column, differences(found, expected)) == (column, [])
 
 
-_COMPARED = (
-    "id",
-    "boolean",
-    "int",
-    "long",
-    "decimal9",
-    "decimal38",
-    "date",
-    "timestamp",
-    "string",
-    "binary",
-)
-
-
 def _values(table: WrittenTable, column: str) -> list[Any]:
-    values = [row[column] for row in table.rows if row[column] is not None]
-    return sorted(set(values))[:: max(1, len(set(values)) // 3)]
+    """Some of a column's values, if it has a type that compares in all engines."""
+    if column not in _COMPARED:
+        return []
+    values = sorted({row[column] for row in table.rows if row[column] is not None})
+    return values[:: max(1, len(values) // 3)]

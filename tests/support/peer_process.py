@@ -48,7 +48,7 @@ class PeerProcess:
         snapshot_id: int | None = None,
         where: tuple[str, Any] | None = None,
     ) -> pa.Table:
-        """Rows of a snapshot, by default the current one; all, or those with a value."""
+        """As the readers of `tests.support.write_peers`."""
         answer, value = Path(self._folder.name, "answer.arrow"), None
         if where:
             value = Path(self._folder.name, "value.arrow")

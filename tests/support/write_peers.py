@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.expressions import AlwaysTrue, EqualTo
+from pyiceberg.expressions import EqualTo
 from pyiceberg.table import StaticTable
 
 Where = tuple[str, Any]
@@ -29,10 +29,15 @@ def read_with_pyiceberg(
     Args:
         metadata: Where the table's metadata is.
         snapshot_id: The snapshot.
-        where: A column and the value that it must have; all rows without it.
+        where: A column and the value that it must have: then of such rows `id` and that column.
+            All rows without it.
     """
-    chosen = EqualTo(*where) if where else AlwaysTrue()
-    return StaticTable.from_metadata(metadata).scan(chosen, snapshot_id=snapshot_id).to_arrow()
+    table = StaticTable.from_metadata(metadata)
+    if where:
+        scan = table.scan(EqualTo(*where), _columns(where), snapshot_id=snapshot_id)
+    else:
+        scan = table.scan(snapshot_id=snapshot_id)
+    return scan.to_arrow()
 
 
 def read_with_polars(
@@ -43,7 +48,7 @@ def read_with_polars(
 
     frame = pl.scan_iceberg(metadata, snapshot_id=snapshot_id, reader_override="native")
     if where:
-        frame = frame.filter(pl.col(where[0]) == pl.lit(where[1]))
+        frame = frame.filter(pl.col(where[0]) == pl.lit(where[1])).select(_columns(where))
     return frame.collect().to_arrow()
 
 
@@ -55,7 +60,7 @@ def read_with_daft(
 
     frame = daft.read_iceberg(StaticTable.from_metadata(metadata), snapshot_id=snapshot_id)
     if where:
-        frame = frame.where(daft.col(where[0]) == daft.lit(where[1]))
+        frame = frame.where(daft.col(where[0]) == daft.lit(where[1])).select(*_columns(where))
     return frame.to_arrow()
 
 
@@ -64,11 +69,17 @@ def read_with_duckdb(
 ) -> pa.Table:
     """As `read_with_pyiceberg`."""
     option = f", snapshot_from_id={snapshot_id}::UBIGINT" if snapshot_id else ""
-    query = f"SELECT * FROM iceberg_scan('{metadata}'{option})"
+    source = f"FROM iceberg_scan('{metadata}'{option})"
+    query = f"SELECT * {source}"
     if where:
-        query += f' WHERE "{where[0]}" = ?'
+        names = ", ".join(f'"{name}"' for name in _columns(where))
+        query = f'SELECT {names} {source} WHERE "{where[0]}" = ?'
     with _duckdb() as connection:
         return connection.execute(query, [where[1]] if where else []).to_arrow_table()
+
+
+def _columns(where: Where) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(("id", where[0])))
 
 
 def write_with_pyiceberg(table: Any, rows: pa.Table, mode: str) -> None:
