@@ -23,7 +23,7 @@ from tests.support.tables import make_catalog
 
 _SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.int64()), ("text", pa.string())])
 _BATCH_ROWS = 20_000
-_BATCHES_BEFORE_PAUSE = 30
+_BATCHES_BEFORE_PAUSE = 80
 
 # Appends, stops in the middle of the stream until it is told to go on, and goes on.
 _APPEND = f"""
@@ -52,8 +52,9 @@ def batches(first_id: int) -> Iterator[pa.RecordBatch]:
     for number in range(2 * _BATCHES_BEFORE_PAUSE):
         start = first_id + number * _BATCH_ROWS
         ids = np.arange(start, start + _BATCH_ROWS)
-        # Partitions come one after another, so that the first ones are written early.
-        parts, texts = np.full(_BATCH_ROWS, number // 5), ids * 7919 % 104729
+        # Partitions come one after another and texts can't be compressed: files are full early.
+        parts = np.full(_BATCH_ROWS, number // 13)
+        texts = np.random.default_rng(start).integers(0, 2**62, _BATCH_ROWS)
         columns = [pa.array(ids), pa.array(parts), pa.array(texts).cast(pa.string())]
         yield pa.record_batch(columns, schema=_SCHEMA)
 
@@ -101,7 +102,7 @@ def _unreferenced(table: Table) -> set[str]:
 
 
 def _wait_for_files(table: Table, least: int) -> set[str]:
-    give_up = time.monotonic() + 120
+    give_up = time.monotonic() + 60
     while len(left := _unreferenced(table)) < least:
         assert time.monotonic() < give_up, left
         time.sleep(0.02)
