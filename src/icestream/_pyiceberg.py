@@ -18,7 +18,8 @@ from pyiceberg.avro.reader import DoubleReader
 from pyiceberg.exceptions import ValidationException
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator, _StrictMetricsEvaluator
-from pyiceberg.io import FileIO
+from pyiceberg.io import FileIO, OutputFile
+from pyiceberg.io.pyarrow import PyArrowFile
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestWriterV2
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
@@ -103,6 +104,17 @@ def equality_delete_paths(snapshot: Snapshot, io: FileIO) -> list[str]:
         for entry in manifest.fetch_manifest_entry(io, discard_deleted=True)
         if entry.data_file.content == DataFileContent.EQUALITY_DELETES
     ]
+
+
+def unbuffered_output(io: FileIO, location: str) -> OutputFile:
+    """A file to write whose stream is the store's own.
+
+    PyIceberg puts a buffer before it, and flushing the buffer does not flush the store's stream.
+    """
+    output = io.new_output(location)
+    if isinstance(output, PyArrowFile):
+        output._buffer_size = 0
+    return output
 
 
 class DeleteManifestWriter(ManifestWriterV2):

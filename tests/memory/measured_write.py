@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyiceberg.table import Table
 
 from tests.support.catalogs import make_catalog
+from tests.support.s3 import make_s3_catalog
 
 Stream = Iterator[pa.RecordBatch]
 _NARROW_BATCH_ROWS = 131_072
@@ -129,6 +130,16 @@ def load(
         "file_bytes": [task.file.file_size_in_bytes for task in table.scan().plan_files()],
         "allocator": pa.default_memory_pool().backend_name,
     }
+
+
+def load_to_store(directory: str, endpoint: str, rows: int, memory: str) -> dict[str, Any]:
+    """Append a stream that does not compress to a table on an object store."""
+    catalog = make_s3_catalog(Path(directory), endpoint)
+    schema = next(random_numbers(50)).schema
+    table = catalog.create_table("db.t", schema)
+    report = ice.append(table, random_numbers(rows), memory=memory)
+    catalog.close()
+    return report.to_dict()
 
 
 def load_with_pyiceberg(

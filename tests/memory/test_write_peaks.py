@@ -8,6 +8,7 @@ import pytest
 
 from tests.memory import measured_write
 from tests.support.process import ProcessReport, run_in_fresh_process
+from tests.support.s3 import LatencyProxy, s3_server
 
 _MB = 1_000_000
 _BESIDE_BYTES = 64 * _MB
@@ -65,6 +66,17 @@ def test_ten_times_the_rows_take_no_more_memory(tmp_path: Path) -> None:
     short = _load(tmp_path / "short", "narrow", 600_000, "16MB", {})
     long = _load(tmp_path / "long", "narrow", 6_000_000, "16MB", {})
     assert long.peak_rss_growth_bytes <= short.peak_rss_growth_bytes + 16 * _MB
+
+
+def test_a_slow_object_store_does_not_have_the_file_gather_in_memory(tmp_path: Path) -> None:
+    rows, limit = 2_000_000, 32 * _MB
+    with s3_server() as endpoint, LatencyProxy(endpoint, latency_seconds=0.5) as proxy:
+        report = run_in_fresh_process(
+            measured_write.load_to_store, str(tmp_path), proxy.url, rows, str(limit)
+        )
+    assert report.result["bytes_written"] > 120 * _MB
+    # Two batches of the stream's own, 8 MB each, and the part that the store's stream fills.
+    assert report.max_arrow_pool_bytes <= limit + 40 * _MB
 
 
 @pytest.mark.slow

@@ -36,6 +36,7 @@ from pyiceberg.expressions import (
     NotNull,
     StartsWith,
 )
+from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -60,6 +61,18 @@ from tests.support.tables import add_parquet_file, data_file_paths, data_files, 
 
 _SOURCE = Path(icestream.__file__).parent
 _MODULES = sorted(_SOURCE.rglob("*.py"))
+
+# `_buffer_size`, by `unbuffered_output`
+
+
+def test_an_unbuffered_output_is_in_the_file_at_once(tmp_path: Path) -> None:
+    with _pyiceberg.unbuffered_output(PyArrowFileIO(), f"file://{tmp_path}/x").create() as stream:
+        stream.write(b"abc")
+        assert (tmp_path / "x").read_bytes() == b"abc"
+    with PyArrowFileIO().new_output(f"file://{tmp_path}/y").create() as stream:
+        stream.write(b"abc")
+        assert (tmp_path / "y").read_bytes() == b""
+
 
 # `_InclusiveMetricsEvaluator`, by `metrics_evaluator`
 

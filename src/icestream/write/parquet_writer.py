@@ -11,10 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import data_file_statistics_from_parquet_metadata
 
+from icestream._pyiceberg import unbuffered_output
 from icestream.errors import IcestreamError, WriteError, WriterClosedError
 from icestream.write.new_file import NewFile
 from icestream.write.parquet_settings import ParquetSettings
 from icestream.write.target import WriteTarget
+
+_BUFFER_BYTES = 1 << 20
+_MOST_PENDING_BYTES = 8 << 20
 
 _log = logging.getLogger(__name__)
 
@@ -22,8 +26,9 @@ _log = logging.getLogger(__name__)
 class ParquetFileWriter:
     """Writes row groups to one file of the table; the file is made with the first of them.
 
-    Memory: one column's encoded pages while a row group is written; between row groups the
-    footer so far, some hundred bytes for each column of each row group.
+    Memory: one column's encoded pages while a row group is written; between row groups the footer
+    so far, some hundred bytes for each column of each row group, and on an object store what is
+    not uploaded yet: 8 MB, and the part that is filling.
 
     Args:
         path: Where the file goes; nothing may be there.
@@ -64,8 +69,10 @@ class ParquetFileWriter:
         self._spec_id = spec_id
         self._partition = partition
         self._sorted = sorted
+        self._store: Any = None
         self._stream: Any = None
         self._writer: Any = None
+        self._stored_bytes = 0
         self._group_rows = 0
         self._created = False
         self._ended = False
@@ -87,6 +94,7 @@ class ParquetFileWriter:
                 self._open(table)
             self._writer.write_table(table, row_group_size=rows)
             self.body_bytes = self._stream.tell()
+            self._catch_up()
             self.footer_bytes += self._settings.footer_bytes(group_rows=self._group_rows)
             self.tail_bytes += self._settings.tail_bytes(group_rows=self._group_rows)
         self.rows += rows
@@ -131,13 +139,27 @@ class ParquetFileWriter:
                 _log.debug("could not delete %s: %s", self.path, error)
 
     def _open(self, first_group: pa.Table) -> None:
-        output = self._target.io.new_output(self.path)
-        self._stream = output.create()
+        self._store = unbuffered_output(self._target.io, self.path).create()
         self._created = True
+        native = isinstance(self._store, pa.NativeFile)
+        self._stream = (
+            pa.BufferedOutputStream(self._store, _BUFFER_BYTES) if native else self._store
+        )
         self._group_rows = first_group.num_rows
         self._writer = pq.ParquetWriter(
             self._stream, self._file_schema, **self._settings.writer_options(first_group)
         )
+
+    def _catch_up(self) -> None:
+        """Wait until storage has the row groups so far, a few megabytes aside.
+
+        Object stores upload in the background, however far behind they are: without this the
+        whole file may gather in memory.
+        """
+        if self.body_bytes - self._stored_bytes > _MOST_PENDING_BYTES:
+            self._stream.flush()
+            self._store.flush()
+            self._stored_bytes = self.body_bytes
 
     def _finish(self) -> NewFile:
         if self._writer is None:

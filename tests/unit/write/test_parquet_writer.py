@@ -292,6 +292,31 @@ def test_a_full_disk_is_an_error_with_the_path_and_leaves_nothing(parts: Parts, 
     assert parts.data_files() == []
 
 
+@pytest.fixture
+def fsspec_parts(tmp_path: Path) -> Iterator[Parts]:
+    """The table behind fsspec, whose streams are Python's."""
+    io = {"py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO"}
+    catalog = make_catalog(tmp_path, **io)
+    yield Parts(catalog.create_table("db.t", _SCHEMA))
+    catalog.close()
+
+
+def test_files_are_written_through_fsspec_too(fsspec_parts: Parts) -> None:
+    parts = fsspec_parts
+    random = np.random.default_rng(1).integers(0, 2**62, 2_000_000)
+    batch = parts.batch({"n": random, "text": ["x"] * len(random)})
+    writer = parts.file_writer()
+    for _ in range(2):
+        writer.write_row_group([batch])
+    new_file = writer.close()
+    assert new_file.bytes == local_path(new_file).stat().st_size
+    assert read_back([new_file])["n"].to_numpy()[: len(random)].tolist() == random.tolist()
+    other = parts.file_writer()
+    other.write_row_group([batch])
+    other.abort()
+    assert parts.data_files() == [local_path(new_file)]
+
+
 class _FailingStream:
     """Stands in for storage that refuses when the file is completed."""
 
