@@ -167,7 +167,6 @@ def _manifest_list(path: str) -> bool:
     return path.endswith(".avro") and "snap-" in path
 
 
-@pytest.mark.parametrize("when", ["open", "write", "close"])
 @pytest.mark.parametrize(
     ("which", "error"),
     [
@@ -178,7 +177,10 @@ def _manifest_list(path: str) -> bool:
     ],
     ids=["marker", "data", "manifest", "manifest list"],
 )
-@pytest.mark.parametrize("write", ["append", "where"])
+@pytest.mark.parametrize(
+    ("write", "when"),
+    [("append", "open"), ("append", "write"), ("append", "close"), ("where", "write")],
+)
 def test_a_full_disk_leaves_nothing(
     catalog: SqlCatalog,
     write: str,

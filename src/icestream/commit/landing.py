@@ -59,16 +59,13 @@ class TransactionLanding:
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction
         self._table = table_of(transaction)
+        # The table object may be refreshed before the change is staged: what others have done since
+        # must not go unseen.
         self._planned = self._table.metadata
         self.name = ".".join(self._table.name())
 
     def refresh(self) -> TableMetadata:
-        """The table as the transaction has it.
-
-        The catalog's table is remembered as it is now: the table object may be refreshed before the
-        change is staged, and what others have done since must not go unseen.
-        """
-        self._planned = self._table.metadata
+        """The table as the transaction has it."""
         return self._transaction.table_metadata
 
     def target(self, metadata: TableMetadata) -> WriteTarget:
