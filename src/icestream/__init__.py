@@ -13,7 +13,7 @@ them.
 It also makes jemalloc Arrow's allocator, provided that PyArrow has not been imported yet and that
 `ARROW_DEFAULT_MEMORY_POOL` (Arrow's own setting, which wins) is not set: decoding page by page
 frees and allocates small buffers all the time, and jemalloc is the one that keeps the process near
-the bytes in use.
+the bytes in use, once it is told (`JE_ARROW_MALLOC_CONF`) to give freed pages back soon.
 """
 
 import os as _os
@@ -24,6 +24,7 @@ from typing import Any as _Any
 
 if "pyarrow" not in _sys.modules and _sys.platform != "win32":
     _os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
+    _os.environ.setdefault("JE_ARROW_MALLOC_CONF", "dirty_decay_ms:200,muzzy_decay_ms:0")
 
 if _TYPE_CHECKING:
     from icestream.commit.append import append

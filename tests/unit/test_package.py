@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -43,6 +44,19 @@ import icestream, pyarrow
 print(pyarrow.default_memory_pool().backend_name)
 """
     assert _in_a_fresh_process(source).strip() == "jemalloc"
+
+
+def test_jemalloc_gives_pages_back_soon_in_the_main_thread_too() -> None:
+    source = """
+import os
+os.environ.pop("ARROW_DEFAULT_MEMORY_POOL", None)
+os.environ.pop("JE_ARROW_MALLOC_CONF", None)
+import icestream, pyarrow
+kept = pyarrow.array(range(100_000))
+os.dup2(1, 2)  # where it is printed
+pyarrow.default_memory_pool().print_stats()
+"""
+    assert re.search(r"arenas\[0\]:(?s:.*?)\n\s+dirty:\s+200\s", _in_a_fresh_process(source))
 
 
 def test_arrows_own_setting_of_the_allocator_wins() -> None:

@@ -187,6 +187,7 @@ class Load:
         try:
             for batch in stream:
                 writer.write(batch)
+                del batch  # before the next one is made
             base = Base(target, head_id, branch, self.operation, budgets.scan, before.files)
             removed = self.removal.remove(base, writer)
             written = writer.close()

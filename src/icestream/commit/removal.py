@@ -167,6 +167,7 @@ class _Found:
             staying = batch.filter(pc.invert(pc.fill_null(goes(batch), False)))
             kept += staying.num_rows
             writer.write(staying)
+            del batch, staying  # before the next one is read
         return Removed(
             files=tuple(task.file for task in chain(self.whole, self.partly)),
             rows=self.rows + live.count(self.whole),

@@ -87,6 +87,7 @@ def write_files(
         try:
             for batch in stream:
                 writer.write(batch)
+                del batch  # before the next one is made
             files = writer.close().files
         except BaseException:
             writer.abort()

@@ -32,8 +32,11 @@ _LAUNCH_SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
-    # Workers import PyArrow before they import us: the allocator has to be chosen from outside.
-    "spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": "jemalloc",
+}
+# Workers import PyArrow before they import us: the allocator has to be chosen from outside.
+_ALLOCATOR_VARIABLES = {
+    "ARROW_DEFAULT_MEMORY_POOL": "jemalloc",
+    "JE_ARROW_MALLOC_CONF": "dirty_decay_ms:200,muzzy_decay_ms:0",
 }
 
 
@@ -108,7 +111,7 @@ def _connect(
     try:
         with _variables(_launch_variables(remote) if local else {}), warnings.catch_warnings():
             # PySpark starts its server with them, and then tries to set them a second time.
-            for name in _LAUNCH_SETTINGS:
+            for name in _launch_settings():
                 warnings.filterwarnings("ignore", message=f"Failed to set {re.escape(name)} ")
             return _build(builder, settings)
     except MissingExtraError:
@@ -131,11 +134,13 @@ def _build(builder: Any, settings: Mapping[str, str]) -> SparkSession:
 
 
 def _launch_settings() -> dict[str, str]:
-    allocator = "spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL"
-    kept = {k: v for k, v in _LAUNCH_SETTINGS.items() if k != allocator}
-    if sys.platform != "win32":
-        kept[allocator] = os.environ.get("ARROW_DEFAULT_MEMORY_POOL", _LAUNCH_SETTINGS[allocator])
-    return kept
+    if sys.platform == "win32":
+        return _LAUNCH_SETTINGS
+    allocator = {
+        f"spark.executorEnv.{name}": os.environ.get(name, value)
+        for name, value in _ALLOCATOR_VARIABLES.items()
+    }
+    return _LAUNCH_SETTINGS | allocator
 
 
 def _launch_variables(master: str) -> dict[str, str | None]:

@@ -192,6 +192,7 @@ class _Compaction:
         try:
             for batch in self._live.rows(group.tasks):
                 writer.write(batch)
+                del batch  # before the next one is made
             written = writer.close()
             in_flight.add(file.path for file in written.files)
             _check_rows(group, written)

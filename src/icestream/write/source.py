@@ -56,7 +56,8 @@ class ArrowSource:
 
     def _read(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
-            for number, batch in enumerate(batches):
+            number = 0  # enumerate() would hold the batch while the next one is made
+            for batch in batches:
                 if not isinstance(batch, pa.RecordBatch):
                     raise _no_batch(batch, number)
                 if not batch.schema.equals(self.schema):
@@ -64,6 +65,7 @@ class ArrowSource:
                 if batch.num_rows:
                     yield batch
                 del batch  # before the next one is made
+                number += 1
         finally:
             self.close()
 
@@ -223,12 +225,14 @@ def _open_items(items: Iterator[Any]) -> ArrowSource:
 def _chain(first: ArrowSource, items: Iterator[Any]) -> Iterator[pa.RecordBatch]:
     yield from _batches(first)
     del first
-    for number, item in enumerate(items, start=1):
+    number = 1
+    for item in items:
         if isinstance(item, pa.RecordBatch):
             yield item
         else:
             yield from _batches(_open_item(item, number))
         del item
+        number += 1
 
 
 def _batches(item: ArrowSource) -> Iterator[pa.RecordBatch]:

@@ -12,6 +12,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import SortOrder
 
+from icestream.errors import InvalidArgumentError
 from icestream.file_access import without_catalog_secrets
 
 
@@ -39,7 +40,16 @@ class WriteTarget:
 
     @classmethod
     def of(cls, table: Table, write_id: str | None = None) -> WriteTarget:
-        """The target for a new write into a table, as the table object is now."""
+        """The target for a new write into a table, as the table object is now.
+
+        Raises:
+            InvalidArgumentError: If it is no table.
+        """
+        if not isinstance(table, Table):
+            raise InvalidArgumentError(
+                f"the table is a {type(table).__name__}: give a PyIceberg Table, such as "
+                "catalog.load_table('db.table')"
+            )
         return cls(
             table=".".join(table.name()),
             metadata=table.metadata,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable, Iterator
+
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
@@ -22,6 +25,27 @@ from tests.support.loads import (
     summary_of,
 )
 from tests.support.tables import create_v3_table, data_files
+
+
+@pytest.mark.parametrize("how", [ice.append, ice.overwrite, ice.write_files])
+def test_a_batch_is_let_go_of_before_the_next_one_is_made(
+    catalog: SqlCatalog, how: Callable[..., object]
+) -> None:
+    table = make_table(catalog)
+    large = ids(0, 200_000).combine_chunks().to_batches()[0]
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for _ in range(4):
+            made = pa.concat_batches([large])
+            alive.append(weakref.ref(made))
+            yield made
+            del made
+            assert alive[-1]() is None
+
+    alive: list[weakref.ref[pa.RecordBatch]] = []
+    into = ice.write_target(table) if how is ice.write_files else table
+    how(into, batches(), memory="16MB")
+    assert len(alive) == 4
 
 
 @pytest.mark.parametrize("version", [1, 2])

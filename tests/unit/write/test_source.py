@@ -386,16 +386,21 @@ def test_an_error_on_closing_does_not_hide_the_first_one() -> None:
 def test_only_the_batch_at_hand_is_held() -> None:
     def batches() -> Iterator[pa.RecordBatch]:
         for _ in range(5):
+            assert pa.total_allocated_bytes() <= before, "the last one is let go of by now"
             array = pa.array(range(10_000))
             yield pa.record_batch([array], names=["id"])
             del array
 
     before = pa.total_allocated_bytes()
-    for items in (batches(), (pa.Table.from_batches([b]) for b in batches())):
+    for items in (batches(), map(_as_table, batches())):
         with open_source(items) as source:
             for batch in source:
                 assert pa.total_allocated_bytes() - before < 2 * batch.nbytes
                 del batch
+
+
+def _as_table(batch: pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_batches([batch])
 
 
 # Opening again
