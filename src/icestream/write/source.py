@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -56,8 +57,9 @@ class ArrowSource:
 
     def _read(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
-            number = 0  # enumerate() would hold the batch while the next one is made
+            numbers = itertools.count()  # enumerate() holds the batch while the next one is made
             for batch in batches:
+                number = next(numbers)
                 if not isinstance(batch, pa.RecordBatch):
                     raise _no_batch(batch, number)
                 if not batch.schema.equals(self.schema):
@@ -65,7 +67,6 @@ class ArrowSource:
                 if batch.num_rows:
                     yield batch
                 del batch  # before the next one is made
-                number += 1
         finally:
             self.close()
 
@@ -225,14 +226,14 @@ def _open_items(items: Iterator[Any]) -> ArrowSource:
 def _chain(first: ArrowSource, items: Iterator[Any]) -> Iterator[pa.RecordBatch]:
     yield from _batches(first)
     del first
-    number = 1
+    numbers = itertools.count(1)
     for item in items:
+        number = next(numbers)
         if isinstance(item, pa.RecordBatch):
             yield item
         else:
             yield from _batches(_open_item(item, number))
         del item
-        number += 1
 
 
 def _batches(item: ArrowSource) -> Iterator[pa.RecordBatch]:
