@@ -22,9 +22,11 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
-if "pyarrow" not in _sys.modules and _sys.platform != "win32":
-    _os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
-    _os.environ.setdefault("JE_ARROW_MALLOC_CONF", "dirty_decay_ms:200,muzzy_decay_ms:0")
+from icestream.machine import allocator_variables as _allocator_variables
+
+if "pyarrow" not in _sys.modules:
+    for _name, _value in _allocator_variables().items():
+        _os.environ.setdefault(_name, _value)
 
 if _TYPE_CHECKING:
     from icestream.commit.append import append

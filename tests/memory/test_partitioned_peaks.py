@@ -78,8 +78,8 @@ def test_ten_times_the_rows_take_the_same_memory(tmp_path: Path) -> None:
         _measured(str(_new_folder(tmp_path, rows)), Load(rows, 8, memory="16MB"))
         for rows in (400_000, 4_000_000)
     )
-    # Arrow's own bytes are bounded by the limit, which a small load does not use up.
-    assert ten.peak_rss_growth_bytes <= 1.2 * one.peak_rss_growth_bytes + 8 * _MB
+    # The small load does not use its limit up, nor does it merge runs of runs.
+    assert ten.peak_rss_growth_bytes <= one.peak_rss_growth_bytes + 32 * _MB
 
 
 def _new_folder(path: Path, number: int) -> Path:

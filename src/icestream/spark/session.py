@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from icestream.errors import InvalidArgumentError, MissingExtraError
+from icestream.machine import allocator_variables
 from icestream.memory import DEFAULT_MEMORY, parse_bytes
 from icestream.spark.installed import pyspark_module
 from icestream.spark.java import java_environment
@@ -32,11 +33,6 @@ _LAUNCH_SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
-}
-# Workers import PyArrow before they import us: the allocator has to be chosen from outside.
-_ALLOCATOR_VARIABLES = {
-    "ARROW_DEFAULT_MEMORY_POOL": "jemalloc",
-    "JE_ARROW_MALLOC_CONF": "dirty_decay_ms:200,muzzy_decay_ms:0",
 }
 
 
@@ -134,11 +130,10 @@ def _build(builder: Any, settings: Mapping[str, str]) -> SparkSession:
 
 
 def _launch_settings() -> dict[str, str]:
-    if sys.platform == "win32":
-        return _LAUNCH_SETTINGS
+    # Workers import PyArrow before they import us: the allocator has to be chosen from outside.
     allocator = {
         f"spark.executorEnv.{name}": os.environ.get(name, value)
-        for name, value in _ALLOCATOR_VARIABLES.items()
+        for name, value in allocator_variables().items()
     }
     return _LAUNCH_SETTINGS | allocator
 
