@@ -40,6 +40,7 @@ if _TYPE_CHECKING:
         CommitError,
         CommitUnknownError,
         CorruptFileError,
+        DuplicateKeysError,
         FileMissingError,
         IcestreamError,
         InvalidArgumentError,
@@ -63,6 +64,7 @@ if _TYPE_CHECKING:
     from icestream.report import (
         CompactReport,
         HealthReport,
+        MergeReport,
         OrphanFile,
         OrphansReport,
         PartitionHealth,
@@ -74,6 +76,7 @@ if _TYPE_CHECKING:
     from icestream.upkeep.compact import compact
     from icestream.upkeep.health import health
     from icestream.upkeep.orphans import orphans
+    from icestream.upsert.merge import merge
     from icestream.write.new_file import NewFile
     from icestream.write.target import WriteTarget
 
@@ -91,6 +94,7 @@ _HOMES = {
         "CommitError",
         "CommitUnknownError",
         "CorruptFileError",
+        "DuplicateKeysError",
         "FileMissingError",
         "IcestreamError",
         "InvalidArgumentError",
@@ -114,6 +118,7 @@ _HOMES = {
     "icestream.report": (
         "CompactReport",
         "HealthReport",
+        "MergeReport",
         "OrphanFile",
         "OrphansReport",
         "PartitionHealth",
@@ -125,6 +130,7 @@ _HOMES = {
     "icestream.upkeep.compact": ("compact",),
     "icestream.upkeep.health": ("health",),
     "icestream.upkeep.orphans": ("orphans",),
+    "icestream.upsert.merge": ("merge",),
     "icestream.write.new_file": ("NewFile",),
     "icestream.write.target": ("WriteTarget",),
 }
@@ -138,6 +144,7 @@ __all__ = [
     "CommitUnknownError",
     "CompactReport",
     "CorruptFileError",
+    "DuplicateKeysError",
     "FileMissingError",
     "HealthReport",
     "IcestreamError",
@@ -145,6 +152,7 @@ __all__ = [
     "InvalidDataError",
     "MemoryBudget",
     "MemoryBudgetError",
+    "MergeReport",
     "MissingExtraError",
     "NewFile",
     "OrphanFile",
@@ -173,6 +181,7 @@ __all__ = [
     "compact",
     "delete",
     "health",
+    "merge",
     "orphans",
     "overwrite",
     "read_splits",

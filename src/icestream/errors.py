@@ -7,6 +7,7 @@ IcestreamError
 ├── MemoryBudgetError (MemoryError)      raise `memory`: carries needed_bytes and limit_bytes
 ├── SchemaMismatchError (ValueError)     cast the stream, or choose another schema_mode: differences
 ├── InvalidDataError (ValueError)        mend a value: null, overflow, out of range; carries column
+│   └── DuplicateKeysError               ... rows to be merged have the same key; carries examples
 ├── UnsupportedFeatureError              the table uses something icestream does not do
 ├── MissingExtraError (ImportError)      `pip install` the extra that the message names
 ├── CatalogError                         the catalog or the table's metadata could not be read
@@ -96,6 +97,27 @@ class InvalidDataError(IcestreamError, ValueError):
 
 def _rebuild_invalid_data(message: str, column: str) -> InvalidDataError:
     return InvalidDataError(message, column=column)
+
+
+class DuplicateKeysError(InvalidDataError):
+    """Rows of a stream have the same key, and nothing says which of them counts.
+
+    Attributes:
+        examples: Some of the keys, as text.
+    """
+
+    def __init__(self, message: str, *, column: str, examples: tuple[str, ...]) -> None:
+        super().__init__(message, column=column)
+        self.examples = examples
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_duplicate_keys, (str(self), self.column, self.examples)
+
+
+def _rebuild_duplicate_keys(
+    message: str, column: str, examples: tuple[str, ...]
+) -> DuplicateKeysError:
+    return DuplicateKeysError(message, column=column, examples=examples)
 
 
 class UnsupportedFeatureError(IcestreamError):

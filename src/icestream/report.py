@@ -96,9 +96,12 @@ class WriteReport:
         already_committed: Whether a load with the same id had been committed before: then nothing
             was written, and the counts are those of that load.
         rows_inserted: Rows written that are new to the table.
+        rows_updated: Rows that have other values now.
+        rows_unchanged: Rows that a merge found as they were to be, and left alone.
         rows_deleted: Rows removed from the table.
         files_added: Data files that the snapshot added.
         files_removed: Data files that it removed.
+        delete_files_added: Position delete files that it added.
         bytes_written: The size in storage of the files added.
         bytes_spilled: Bytes that went through temporary files on the way.
         schema_changes: What was changed in the table's schema, in words.
@@ -113,9 +116,12 @@ class WriteReport:
     snapshot_id: int | None
     already_committed: bool = False
     rows_inserted: int = 0
+    rows_updated: int = 0
+    rows_unchanged: int = 0
     rows_deleted: int = 0
     files_added: int = 0
     files_removed: int = 0
+    delete_files_added: int = 0
     bytes_written: int = 0
     bytes_spilled: int = 0
     schema_changes: tuple[str, ...] = ()
@@ -128,6 +134,27 @@ class WriteReport:
     def to_dict(self) -> dict[str, Any]:
         """The report as a dictionary that `json.dumps` takes."""
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class MergeReport(WriteReport):
+    """What a merge did to the table; further to what every write reports.
+
+    Attributes:
+        write_mode: `"copy-on-write"` or `"merge-on-read"`.
+        files_read: Data files whose keys were read; statistics ruled the others out.
+        files_kept: Data files that were there before and still are.
+        bytes_read: The size in storage of what was read: key columns, and the files that change.
+        rows_superseded: Rows of the stream that did not count, as a later one had the same key.
+        target_duplicates: Rows of the table that matched and whose key an earlier one has, too.
+    """
+
+    write_mode: str = "copy-on-write"
+    files_read: int = 0
+    files_kept: int = 0
+    bytes_read: int = 0
+    rows_superseded: int = 0
+    target_duplicates: int = 0
 
 
 @dataclass(frozen=True, slots=True)

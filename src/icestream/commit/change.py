@@ -54,6 +54,8 @@ class Counts:
 
     Attributes:
         rows_inserted: Rows that are new to the table.
+        rows_updated: Rows that were given other values.
+        rows_unchanged: Rows that a merge found as they were to be.
         rows_deleted: Rows that are gone from it.
         files_added: Data files added.
         files_removed: Data files removed.
@@ -61,6 +63,8 @@ class Counts:
     """
 
     rows_inserted: int = 0
+    rows_updated: int = 0
+    rows_unchanged: int = 0
     rows_deleted: int = 0
     files_added: int = 0
     files_removed: int = 0
@@ -77,6 +81,8 @@ class Change:
         added: Data files to add, each under its own partition spec.
         removed: Data files to remove; each must still be there at commit time.
         added_deletes: Position delete files to add.
+        deleted_from: The data files that these are about; each must still be there at commit time,
+            and nobody else may have deleted rows of it.
         removed_deletes: Delete files to remove.
         base_snapshot_id: The branch's head when the change was planned; None for an empty one.
         conflict_filter: The rows that the change was computed from. Data added since
@@ -97,6 +103,7 @@ class Change:
     added: tuple[DataFile, ...] = ()
     removed: tuple[DataFile, ...] = ()
     added_deletes: tuple[DataFile, ...] = ()
+    deleted_from: tuple[DataFile, ...] = ()
     removed_deletes: tuple[DataFile, ...] = ()
     base_snapshot_id: int | None = None
     conflict_filter: BooleanExpression | None = None
@@ -109,6 +116,12 @@ class Change:
     write_ids: tuple[str, ...] = ()
     handed_over: frozenset[str] = frozenset()
     counts: Counts = Counts()
+
+    @property
+    def changes_something(self) -> bool:
+        """Whether it is worth a snapshot."""
+        files = self.added or self.removed or self.added_deletes
+        return bool(files or self.schema or self.load_id)
 
     @property
     def only_adds(self) -> bool:

@@ -11,6 +11,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask
 
 from icestream.memory import MemoryBudget
+from icestream.read.located import Located, read_located
 from icestream.read.plan import plan_tasks
 from icestream.read.request import ScanRequest, request
 from icestream.read.scan import read_splits
@@ -60,6 +61,17 @@ class LiveFiles:
         scan = self._scan() if columns is None else self._scan().select(*columns)
         with read_splits(tasks, table=scan, memory=self.budget) as batches:
             yield from batches
+
+    def located(
+        self, tasks: Sequence[FileScanTask], columns: Sequence[str] | None = None
+    ) -> Iterator[Located]:
+        """The rows of some files that are not deleted, with their positions, file by file."""
+        asked = request(self._scan(), columns=columns)
+        return read_located(asked, tasks, budget=self.budget)
+
+    def selected(self, columns: Sequence[str]) -> Schema:
+        """The schema of rows of which only some columns are read."""
+        return request(self._scan(), columns=columns).context.schema
 
     def count(self, tasks: Sequence[FileScanTask]) -> int:
         """How many rows the files hold; only those with deletes are looked at."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile
@@ -48,14 +49,22 @@ class Removed:
 
     Attributes:
         files: Data files to remove.
-        rows: Rows in them that are gone for good; the others were written again.
+        deleted_from: Data files that position deletes were written for.
+        rows: Rows that are gone for good.
         rows_kept: Rows that were written again.
+        rows_updated: Those of them that have other values now.
+        rows_unchanged: Rows that a merge found as they were to be.
+        bytes_spilled: Bytes that went through temporary files on the way.
         conflict_filter: As of `Change`; likewise conflict_partitions.
     """
 
     files: tuple[DataFile, ...] = ()
+    deleted_from: tuple[DataFile, ...] = ()
     rows: int = 0
     rows_kept: int = 0
+    rows_updated: int = 0
+    rows_unchanged: int = 0
+    bytes_spilled: int = 0
     conflict_filter: BooleanExpression | None = None
     conflict_partitions: frozenset[Key] | None = None
 
@@ -64,11 +73,35 @@ class Removal(Protocol):
     """Finds what a load removes, and writes the rows again that must stay."""
 
     @property
-    def reads(self) -> bool:
-        """Whether it reads data files."""
+    def shares(self) -> int:
+        """In how many parts the memory limit is cut: writing, reading, rows that wait."""
         ...
 
     def remove(self, base: Base, writer: TableWriter) -> Removed: ...
+
+
+class Intake(Protocol):
+    """Takes the stream in."""
+
+    def columns(self, stream: pa.Schema, target: WriteTarget) -> pa.Schema:
+        """Those columns of the stream that are to be written."""
+        ...
+
+    def take(self, stream: ArrowSource, base: Base, writer: TableWriter) -> None: ...
+
+
+class WrittenAsItComes:
+    """Every row of the stream is written."""
+
+    def columns(self, stream: pa.Schema, target: WriteTarget) -> pa.Schema:
+        """All."""
+        return stream
+
+    def take(self, stream: ArrowSource, base: Base, writer: TableWriter) -> None:
+        """Write the rows."""
+        for batch in stream:
+            writer.write(batch)
+            del batch  # before the next one is made
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +114,7 @@ class Base:
         branch: The branch.
         operation: What the load does; the table may want another isolation for each.
         scan_budget: What reading may hold.
+        rows_budget: What rows may take that wait for others.
         files: Files that were written before, to be added by the same load.
     """
 
@@ -89,6 +123,7 @@ class Base:
     branch: str
     operation: Operation
     scan_budget: MemoryBudget
+    rows_budget: MemoryBudget
     files: tuple[NewFile, ...] = ()
 
 
@@ -105,6 +140,7 @@ class Load:
         branch: Where the snapshot goes; the main branch by default.
         properties: For the snapshot's summary.
         load_id: Makes a second load with the same id a no-op.
+        intake: How the stream is taken in.
     """
 
     into: Table | Transaction
@@ -115,6 +151,7 @@ class Load:
     branch: str | None = None
     properties: Mapping[str, str] | None = None
     load_id: str | None = None
+    intake: Intake = field(default_factory=WrittenAsItComes)
     _started: float = field(default_factory=time.monotonic)
 
     def run(self, source: object) -> WriteReport:
@@ -175,25 +212,33 @@ class Load:
             return self._already(already)
         in_flight = InFlightWrite(target, operation=self.operation.value)
         in_flight.take_over(before.files)
-        budgets = _Budgets.of(as_budget(self.memory), shared=self.removal.reads)
+        budgets = _Budgets.of(as_budget(self.memory), shares=self.removal.shares)
+        columns = stream.schema and self.intake.columns(stream.schema, target)
         writer = TableWriter(
             target,
-            arrow_schema=stream.schema or schema_to_pyarrow(target.schema),
+            arrow_schema=columns or schema_to_pyarrow(target.schema),
             schema_mode=self.schema_mode,
             budget=budgets.write,
             before_write=in_flight.mark,
         )
         committed = None
         try:
-            for batch in stream:
-                writer.write(batch)
-                del batch  # before the next one is made
-            base = Base(target, head_id, branch, self.operation, budgets.scan, before.files)
+            base = Base(
+                target,
+                head_id,
+                branch,
+                self.operation,
+                budgets.scan,
+                budgets.rows,
+                before.files,
+            )
+            self.intake.take(stream, base, writer)
             removed = self.removal.remove(base, writer)
             written = writer.close()
             in_flight.add(file.path for file in written.files)
+            in_flight.add(file.file_path for file in written.deletes)
             change = self._change(writer, written, before, removed, base, schema)
-            if change.added or change.removed or change.schema or change.load_id:
+            if change.changes_something:
                 committed = landing.land(change, in_flight)
         except BaseException as error:
             writer.abort()
@@ -201,6 +246,7 @@ class Load:
                 in_flight.give_back()  # the caller may mend the call, and commit them then
             in_flight.abandon()
             raise
+        written = replace(written, bytes_spilled=written.bytes_spilled + removed.bytes_spilled)
         return self._report(change, written, writer, committed, budgets)
 
     def _find(
@@ -216,6 +262,8 @@ class Load:
             snapshot_id=load.snapshot_id,
             already_committed=True,
             rows_inserted=load.counts.rows_inserted,
+            rows_updated=load.counts.rows_updated,
+            rows_unchanged=load.counts.rows_unchanged,
             rows_deleted=load.counts.rows_deleted,
             files_added=load.counts.files_added,
             files_removed=load.counts.files_removed,
@@ -233,6 +281,7 @@ class Load:
         schema: SchemaChange | None,
     ) -> Change:
         rewrites = self.operation == Operation.DELETE and bool(written.files)
+        deletes = written.deletes
         schema = schema or _schema_change(writer, written)
         handed_over = frozenset(file.path for file in before.files)
         written = before + written
@@ -241,6 +290,8 @@ class Load:
             branch=base.branch,
             added=tuple(file.to_data_file() for file in written.files),
             removed=removed.files,
+            added_deletes=deletes,
+            deleted_from=removed.deleted_from,
             base_snapshot_id=base.snapshot_id,
             conflict_filter=removed.conflict_filter,
             conflict_partitions=removed.conflict_partitions,
@@ -253,10 +304,12 @@ class Load:
             handed_over=handed_over,
             counts=Counts(
                 rows_inserted=written.rows - removed.rows_kept,
+                rows_updated=removed.rows_updated,
+                rows_unchanged=removed.rows_unchanged,
                 rows_deleted=removed.rows,
                 files_added=len(written.files),
                 files_removed=len(removed.files),
-                bytes_written=written.bytes,
+                bytes_written=written.bytes + sum(file.file_size_in_bytes for file in deletes),
             ),
         )
 
@@ -278,9 +331,12 @@ class Load:
             operation=change.operation.value,
             snapshot_id=committed.snapshot_id if committed else None,
             rows_inserted=change.counts.rows_inserted,
+            rows_updated=change.counts.rows_updated,
+            rows_unchanged=change.counts.rows_unchanged,
             rows_deleted=change.counts.rows_deleted,
             files_added=change.counts.files_added,
             files_removed=change.counts.files_removed,
+            delete_files_added=len(change.added_deletes),
             bytes_written=change.counts.bytes_written,
             bytes_spilled=written.bytes_spilled,
             schema_changes=(*writer.plan.changes, *loosened),
@@ -294,24 +350,25 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class _Budgets:
-    """The caller's limit: all of it for writing, or halves where the table is read as well."""
+    """The caller's limit: all of it for writing, or cut in equal parts."""
 
     write: MemoryBudget
     scan: MemoryBudget
+    rows: MemoryBudget
     limit_bytes: int
 
     @classmethod
-    def of(cls, budget: MemoryBudget, *, shared: bool) -> _Budgets:
-        if not shared:
-            return cls(budget, budget, budget.limit_bytes)
-        half = max(1, budget.limit_bytes // 2)
-        return cls(MemoryBudget(half), MemoryBudget(half), budget.limit_bytes)
+    def of(cls, budget: MemoryBudget, *, shares: int) -> _Budgets:
+        if shares == 1:
+            return cls(budget, budget, budget, budget.limit_bytes)
+        write, scan, rows = (MemoryBudget(max(1, budget.limit_bytes // shares)) for _ in range(3))
+        return cls(write, scan, rows, budget.limit_bytes)
 
     @property
     def peak_bytes(self) -> int:
         if self.write is self.scan:
             return self.write.peak_bytes
-        return self.write.peak_bytes + self.scan.peak_bytes
+        return self.write.peak_bytes + self.scan.peak_bytes + self.rows.peak_bytes
 
 
 def _schema_change(writer: TableWriter, written: Written) -> SchemaChange | None:

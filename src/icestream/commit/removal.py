@@ -49,7 +49,7 @@ _Goes = Callable[[pa.RecordBatch], pa.Array]
 class NothingRemoved:
     """An append."""
 
-    reads = False
+    shares = 1
 
     def remove(self, base: Base, writer: TableWriter) -> Removed:
         """Nothing."""
@@ -59,7 +59,7 @@ class NothingRemoved:
 class EverythingRemoved:
     """All rows, whoever wrote the files."""
 
-    reads = False
+    shares = 1
 
     def remove(self, base: Base, writer: TableWriter) -> Removed:
         """Every data file; delete files go with them."""
@@ -83,8 +83,9 @@ class MatchingRemoved:
     where: str | BooleanExpression
 
     @property
-    def reads(self) -> bool:
-        return True
+    def shares(self) -> int:
+        """Reading and writing."""
+        return 2
 
     def remove(self, base: Base, writer: TableWriter) -> Removed:
         """Remove files whose rows all match; write the others again, without the matching rows."""
@@ -114,7 +115,7 @@ class WrittenPartitionsRemoved:
     empty stream removes nothing.
     """
 
-    reads = True
+    shares = 2
 
     def remove(self, base: Base, writer: TableWriter) -> Removed:
         """Remove files of those partitions; look into files that have another spec."""

@@ -52,8 +52,10 @@ def validate(
     between = _snapshots_between(change, metadata, base_id, head, table)
     if change.conflict_filter is not None or change.conflict_partitions is not None:
         _refuse_added_data(change, metadata, io, between, table)
-    if change.removed:
+    if change.removed or change.deleted_from:
         _refuse_new_deletes(change, io, between, table)
+    if change.deleted_from:
+        _refuse_removed_files(change, io, between, table)
 
 
 def _snapshots_between(
@@ -108,26 +110,45 @@ def _conflict_test(change: Change, metadata: TableMetadata) -> Callable[[DataFil
 
 
 def _refuse_new_deletes(change: Change, io: FileIO, between: list[Snapshot], table: str) -> None:
-    removed = _Removed.of(change.removed)
+    removed = _Removed.of(change.removed + change.deleted_from)
     for snapshot, entry in _added(io, between, ManifestContent.DELETES):
         if removed.might_be_deleted_from(entry.data_file):
             raise CommitConflictError(
                 f"snapshot {snapshot.snapshot_id} deleted rows of {table} from files that this "
-                "change rewrites: they would come back. Nothing was changed; start again"
+                "change rewrites, or deletes from: they would come back, or come twice. Nothing "
+                "was changed; start again"
+            )
+
+
+def _refuse_removed_files(change: Change, io: FileIO, between: list[Snapshot], table: str) -> None:
+    """Positions mean nothing once their file is gone: its rows are elsewhere then."""
+    paths = {file.file_path for file in change.deleted_from}
+    for snapshot, entry in _entries(io, between, ManifestContent.DATA, ManifestEntryStatus.DELETED):
+        if entry.data_file.file_path in paths:
+            raise CommitConflictError(
+                f"snapshot {snapshot.snapshot_id} removed a file of {table} that this change "
+                f"deletes rows of ({entry.data_file.file_path}). Nothing was changed; start again"
             )
 
 
 def _added(
     io: FileIO, between: list[Snapshot], content: ManifestContent
 ) -> Iterator[tuple[Snapshot, ManifestEntry]]:
+    return _entries(io, between, content, ManifestEntryStatus.ADDED)
+
+
+def _entries(
+    io: FileIO, between: list[Snapshot], content: ManifestContent, status: ManifestEntryStatus
+) -> Iterator[tuple[Snapshot, ManifestEntry]]:
+    """What each of some snapshots added, or removed."""
     for snapshot in between:
         for manifest in snapshot.manifests(io):
             if manifest.content != content or manifest.added_snapshot_id != snapshot.snapshot_id:
                 continue
             with exact_manifests():
-                entries = manifest.fetch_manifest_entry(io, discard_deleted=True)
+                entries = manifest.fetch_manifest_entry(io, discard_deleted=False)
             for entry in entries:
-                if entry.status == ManifestEntryStatus.ADDED:
+                if entry.status == status:
                     yield snapshot, entry
 
 

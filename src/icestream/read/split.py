@@ -47,6 +47,8 @@ class ReadContext:
         case_sensitive: How the filter's column names are matched.
         name_mapping: Field ids for files that carry none.
         downcast_ns: Whether nanoseconds in files become microseconds (format versions 1 and 2).
+        located: Whether batches end with two more columns: the split's number, and each row's
+            position in its file.
     """
 
     table: str
@@ -58,6 +60,7 @@ class ReadContext:
     case_sensitive: bool
     name_mapping: NameMapping | None
     downcast_ns: bool
+    located: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,7 @@ class Split:
         deletes: Delete files that apply.
         constants: Identity partition values by field id, for columns the file does not hold.
         context: What it shares with the other splits of the scan.
+        number: Tells the files of a scan with `located` apart.
         id: Stable for the same snapshot, file and row groups.
     """
 
@@ -86,6 +90,7 @@ class Split:
     deletes: tuple[DeleteFile, ...]
     constants: tuple[tuple[int, Any], ...]
     context: ReadContext = field(repr=False)
+    number: int = 0
 
     @property
     def id(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from icestream.read.deletes import keep_mask
@@ -17,6 +18,8 @@ from icestream.read.rows import Mask
 from icestream.read.units import Unit
 
 _PIECE_ROWS = 4_096
+_FILE = pa.field("_file", pa.int32(), nullable=False)
+_POSITION = pa.field("_pos", pa.int64(), nullable=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +157,8 @@ class UnitStream:
         self._position += count
         batch = self._file.projection(raw.schema)(raw)
         del raw
+        if self._split.context.located:
+            batch = _with_location(batch, self._split.number, first)
         decoded_bytes = batch.get_total_buffer_size()
         deleted = self._file.deleted()
         if deleted is not None:
@@ -195,3 +200,14 @@ class UnitStream:
         self._waiting = []
         self._waiting_rows = 0
         return [joined]
+
+
+def _with_location(batch: pa.RecordBatch, number: int, first: int) -> pa.RecordBatch:
+    """The batch with two more columns: its file's number, and the positions from `first` on."""
+    rows = batch.num_rows
+    files = pa.array(np.full(rows, number, np.int32))
+    positions = pa.array(np.arange(first, first + rows))
+    return pa.RecordBatch.from_arrays(
+        [*batch.columns, files, positions],
+        schema=batch.schema.append(_FILE).append(_POSITION),
+    )

@@ -40,14 +40,21 @@ class DataPaths:
             partition_path: As in `day=2024-01-01/country=de`; None for an unpartitioned table.
             partition: The partition's values, for location providers that look at them.
         """
-        target = self._target
         with self._lock:
-            number = next(self._numbers)
-            name = f"{target.task:05d}-{target.attempt}-{target.write_id}-{number:05d}.parquet"
+            name = self._next_name(".parquet")
             if partition_path is None:
                 return self._provider.new_data_location(name)
-            key = _KnownPartition(target, partition_path, partition)
+            key = _KnownPartition(self._target, partition_path, partition)
             return self._provider.new_data_location(name, key)
+
+    def new_delete(self) -> str:
+        """A path for a delete file. Data files may lie anywhere; these are always the table's."""
+        with self._lock:
+            return self._provider.new_data_location(self._next_name("-deletes.parquet"))
+
+    def _next_name(self, ending: str) -> str:
+        target, number = self._target, next(self._numbers)
+        return f"{target.task:05d}-{target.attempt}-{target.write_id}-{number:05d}{ending}"
 
 
 class _KnownPartition(PartitionKey):

@@ -116,6 +116,23 @@ class RowBuffer:
         return merged, size
 
 
+def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """All rows as one batch, made column by column so that no second copy of all is held.
+
+    Args:
+        batches: One at least; the list is emptied.
+    """
+    schema = batches[0].schema
+    tables = [batch.columns for batch in batches]
+    columns = [list(column) for column in zip(*tables, strict=True)]
+    batches.clear()
+    del tables
+    for position, chunks in enumerate(columns):
+        columns[position] = pa.concat_arrays(chunks)
+        chunks.clear()
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
 def held_bytes(batches: Sequence[pa.RecordBatch]) -> int:
     """Bytes that these batches keep alive; buffers that two of them share count twice."""
     return sum(batch.get_total_buffer_size() for batch in batches)

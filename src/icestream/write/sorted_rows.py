@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from icestream.write.row_buffer import joined
 from icestream.write.sort_keys import SortKeys
 from icestream.write.stable_order import stable_order
 
@@ -107,17 +108,9 @@ class SortedRows:
         return None if np.all(ids[1:] >= ids[:-1]) else stable_order(ids)
 
     def _combined(self) -> pa.RecordBatch:
-        """All rows as one batch, made column by column so that no second copy of all is held."""
+        """All rows as one batch."""
         if len(self._batches) > 1:
-            schema = self._batches[0].schema
-            tables = [batch.columns for batch in self._batches]
-            columns = [list(column) for column in zip(*tables, strict=True)]
-            self._batches.clear()
-            del tables
-            for position, chunks in enumerate(columns):
-                columns[position] = pa.concat_arrays(chunks)
-                chunks.clear()
-            self._batches.append(pa.RecordBatch.from_arrays(columns, schema=schema))
+            self._batches.append(joined(self._batches))
         return self._batches[0]
 
 

@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+from pyiceberg.manifest import DataFile
 
 from icestream.errors import UnsupportedFeatureError, WriterClosedError
 from icestream.machine import cores
@@ -17,6 +20,7 @@ from icestream.write.new_file import NewFile
 from icestream.write.parquet_settings import ParquetSettings
 from icestream.write.partition import Partitioner
 from icestream.write.partitioned_writer import PartitionedWriter
+from icestream.write.position_deletes import PositionDeletes
 from icestream.write.schema import SchemaMode, SchemaPlan, plan_schema
 from icestream.write.sorted_writer import SortedWriter
 from icestream.write.target import WriteTarget
@@ -35,6 +39,7 @@ class Written:
         rows: Rows in them.
         bytes: Their size in storage.
         bytes_spilled: Bytes that went through temporary files.
+        deletes: Position delete files.
         loosened: Ids of required fields that turned out to hold nulls (`schema_mode="evolve"`).
     """
 
@@ -43,6 +48,7 @@ class Written:
     bytes: int = 0
     bytes_spilled: int = 0
     loosened: frozenset[int] = frozenset()
+    deletes: tuple[DataFile, ...] = ()
 
     @classmethod
     def of(cls, files: Iterable[NewFile]) -> Written:
@@ -57,6 +63,7 @@ class Written:
             self.bytes + other.bytes,
             self.bytes_spilled + other.bytes_spilled,
             self.loosened | other.loosened,
+            self.deletes + other.deletes,
         )
 
 
@@ -82,6 +89,12 @@ class TableWriter:
         keep_order: Whether the files of an unpartitioned table are to hold the rows in the order
             they came, file by file; then one of them is filled at a time.
 
+    Attributes:
+        plan: What the stream means for the table's schema.
+        target: The table with that schema.
+        file_schema: What rows look like in files.
+        partitioner: Tells the rows' partitions.
+
     Raises:
         SchemaMismatchError: If the stream does not fit the table.
         UnsupportedFeatureError: If the table can't be written.
@@ -106,11 +119,14 @@ class TableWriter:
         self._budget = budget
         self._before_write = before_write
         self._keep_order = keep_order
-        self._conformers = {arrow_schema: self._conformer(arrow_schema)}
+        conformer = self._conformer(arrow_schema)
+        self._conformers = {arrow_schema: conformer}
+        self.file_schema = conformer.file_schema
         self._settings = ParquetSettings.of(target.properties, self.plan.schema)
         self.partitioner = Partitioner(self.plan.schema, target.spec)
         self._pool: EncodePool | None = None
         self._files: _Files | None = None
+        self._deletes = PositionDeletes(target)
         self._ended = False
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -125,6 +141,26 @@ class TableWriter:
             self._before_write()
             self._opened(conformer.file_schema).write(piece)
 
+    def write_conformed(self, batch: pa.RecordBatch) -> None:
+        """Take rows as `conform` gives them."""
+        if self._ended:
+            raise WriterClosedError("this writer has ended: make a new one")
+        if batch.num_rows:
+            self._before_write()
+            self._opened(batch.schema).write(batch)
+
+    def delete_rows(self, data_file: DataFile, positions: npt.NDArray[np.int64]) -> None:
+        """Delete rows of a file by a position delete file, which readers apply.
+
+        Args:
+            data_file: The file; all rows of one are given before those of the next.
+            positions: Where they are in it, ascending.
+        """
+        if self._ended:
+            raise WriterClosedError("this writer has ended: make a new one")
+        self._before_write()
+        self._deletes.add(data_file, positions)
+
     def conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Rows as files hold them."""
         return self._conformer_of(batch).convert(batch)
@@ -133,18 +169,18 @@ class TableWriter:
         """Finish all files."""
         if self._ended:
             raise WriterClosedError("this writer has ended already")
-        if self._files is None or self._pool is None:
-            self._ended = True
-            return Written()
         try:
-            files = tuple(self._files.close())
-            self._pool.close()
+            files = tuple(self._files.close()) if self._files is not None else ()
+            if self._pool is not None:
+                self._pool.close()
+            deletes = tuple(self._deletes.close())
         except BaseException:
             self.abort()
             raise
         self._ended = True
         return replace(
             Written.of(files),
+            deletes=deletes,
             bytes_spilled=getattr(self._files, "spilled_bytes", 0),
             loosened=frozenset().union(*(c.loosened for c in self._conformers.values())),
         )
@@ -158,6 +194,7 @@ class TableWriter:
             self._pool.cancel()
         if self._files is not None:
             self._files.abort()
+        self._deletes.abort()
         if self._pool is not None:
             self._pool.close()
 

@@ -1,0 +1,61 @@
+"""Rows that know where they are: the number of their file, and their position in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyiceberg.table import FileScanTask
+
+from icestream.memory import MemoryBudget
+from icestream.read.plan import splits_of_tasks
+from icestream.read.request import ScanRequest
+from icestream.read.scan import read_splits
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Rows of one file.
+
+    Attributes:
+        number: Which of the files that were asked for.
+        positions: Where each row is in the file, ascending; deleted rows are left out.
+        rows: The rows.
+    """
+
+    number: int
+    positions: npt.NDArray[np.int64]
+    rows: pa.RecordBatch
+
+
+def read_located(
+    asked: ScanRequest, tasks: Sequence[FileScanTask], *, budget: MemoryBudget
+) -> Iterator[Located]:
+    """The rows of some files that are not deleted, file by file in the order given.
+
+    Args:
+        asked: Which columns; its filter is not applied.
+        tasks: The files.
+        budget: Bounds what reading holds.
+    """
+    context = replace(asked.context, located=True, read_schema=asked.context.schema)
+    splits = [
+        replace(split, number=number, context=context, filtered=False)
+        for number, task in enumerate(tasks)
+        for split in splits_of_tasks(asked, [task])
+    ]
+    if not splits:
+        return
+    with read_splits(splits, memory=budget) as batches:
+        for batch in batches:
+            *columns, files, positions = batch.columns
+            schema = pa.schema([batch.schema.field(n) for n in range(len(columns))])
+            yield Located(
+                files[0].as_py(),
+                positions.to_numpy(),
+                pa.RecordBatch.from_arrays(columns, schema=schema),
+            )
+            del batch, columns, files, positions

@@ -1,0 +1,178 @@
+"""The matched rows are changed: their files are written again, or they are deleted by position."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import FileScanTask
+
+from icestream.commit.live_files import LiveFiles
+from icestream.read.located import Located
+from icestream.upsert.matches import Matches
+from icestream.upsert.row_change import Changed, RowChange, UpdatesInOrder, places
+from icestream.write.table_writer import TableWriter
+
+
+@dataclass(slots=True)
+class Applied:
+    """What was done to the files with matches.
+
+    Attributes:
+        removed: Files that were written again.
+        deleted_from: Files that lost rows by position.
+        updated: Rows with new values.
+        deleted: Rows that are gone.
+        unchanged: Rows that were as they were to be.
+        written: Rows written, old and new ones.
+    """
+
+    removed: list[DataFile] = field(default_factory=list)
+    deleted_from: list[DataFile] = field(default_factory=list)
+    updated: int = 0
+    deleted: int = 0
+    unchanged: int = 0
+    written: int = 0
+
+    def count(self, changed: Changed) -> None:
+        """Count rows that were looked at."""
+        self.deleted += int(np.count_nonzero(changed.is_deleted))
+        self.updated += int(np.count_nonzero(changed.is_changed & ~changed.is_deleted))
+        self.unchanged += int(np.count_nonzero(~changed.is_changed))
+
+
+class CopyOnWrite:
+    """Writes the files with changed rows again, changed rows in the place of old ones.
+
+    A file is read until a row has changed; only then what was read of it is written, for which it
+    is read a second time. Where no row has changed the file stays as it is.
+
+    Memory: as of reading and writing; one batch of the table twice.
+
+    Args:
+        live: The table's files.
+        writer: Writes them again.
+        change: Makes the new rows.
+    """
+
+    def __init__(self, live: LiveFiles, writer: TableWriter, change: RowChange) -> None:
+        self._live = live
+        self._writer = writer
+        self._change = change
+        self._done = Applied()
+
+    def run(self, tasks: Sequence[FileScanTask], matches: Matches) -> Applied:
+        """Change the rows of all files with matches."""
+        numbers = matches.files()
+        chosen = [tasks[number] for number in numbers]
+        reading, written = -1, False
+        updates = UpdatesInOrder(iter(()))
+        for located in self._live.located(chosen):
+            if located.number != reading:
+                reading, written = located.number, False
+                updates = UpdatesInOrder(matches.updates(numbers[reading]))
+            rows, any_changed = self._changed(located, updates)
+            if any_changed and not written:
+                written = True
+                self._done.removed.append(chosen[reading].file)
+                self._write_before(chosen[reading], int(located.positions[0]))
+            if written:
+                self._write(rows)
+            del located, rows
+        return self._done
+
+    def _changed(self, located: Located, updates: UpdatesInOrder) -> tuple[pa.RecordBatch, bool]:
+        """The rows as they are to be, and whether any of them is not as it was."""
+        current = self._writer.conform(located.rows)
+        order = np.arange(current.num_rows)
+        parts = [current]
+        stays = np.ones(current.num_rows, np.bool_)
+        any_changed = False
+        for update in updates.up_to(int(located.positions[-1])):
+            at = places(located.positions, update.positions)
+            changed = self._change.of(current.take(pa.array(at)), update)
+            self._done.count(changed)
+            if not changed.is_changed.any():
+                continue
+            any_changed = True
+            first = sum(part.num_rows for part in parts)
+            parts.append(changed.rows)
+            new = first + np.arange(changed.rows.num_rows)
+            order[at[changed.is_changed]] = new[changed.is_changed]
+            stays[at[changed.is_deleted]] = False
+        if not any_changed:
+            return current, False
+        joined = pa.concat_batches(parts)
+        return joined.take(pa.array(order[stays])), True
+
+    def _write_before(self, task: FileScanTask, position: int) -> None:
+        """Write the rows before a position, which are as they were to be."""
+        if position == 0:
+            return
+        for located in self._live.located([task]):
+            count = int(np.searchsorted(located.positions, position))
+            if count:
+                self._write(self._writer.conform(located.rows.slice(0, count)))
+            if count < len(located.positions):
+                return
+
+    def _write(self, rows: pa.RecordBatch) -> None:
+        self._writer.write_conformed(rows)
+        self._done.written += rows.num_rows
+
+
+class MergeOnRead:
+    """Deletes the rows that changed by their positions, and appends what they have become.
+
+    Args:
+        live: The table's files.
+        writer: Writes new rows and delete files.
+        change: Makes the new rows.
+    """
+
+    def __init__(self, live: LiveFiles, writer: TableWriter, change: RowChange) -> None:
+        self._live = live
+        self._writer = writer
+        self._change = change
+        self._done = Applied()
+
+    def run(self, tasks: Sequence[FileScanTask], matches: Matches) -> Applied:
+        """Change the rows of all files with matches."""
+        numbers = matches.files()
+        chosen = [tasks[number] for number in numbers]
+        if self._change.needs_current_rows:
+            self._compare(chosen, numbers, matches)
+            return self._done
+        for number, task in zip(numbers, chosen, strict=True):
+            for update in matches.updates(number):
+                self._replace(task, self._change.without_current(update))
+        return self._done
+
+    def _compare(self, chosen: list[FileScanTask], numbers: list[int], matches: Matches) -> None:
+        reading = -1
+        updates = UpdatesInOrder(iter(()))
+        for located in self._live.located(chosen):
+            if located.number != reading:
+                reading = located.number
+                updates = UpdatesInOrder(matches.updates(numbers[reading]))
+            for update in updates.up_to(int(located.positions[-1])):
+                at = places(located.positions, update.positions)
+                current = self._writer.conform(located.rows.take(pa.array(at)))
+                self._replace(chosen[reading], self._change.of(current, update))
+            del located
+
+    def _replace(self, task: FileScanTask, changed: Changed) -> None:
+        self._done.count(changed)
+        if not changed.is_changed.any():
+            return
+        if not self._done.deleted_from or self._done.deleted_from[-1] is not task.file:
+            self._done.deleted_from.append(task.file)
+        self._writer.delete_rows(task.file, changed.positions[changed.is_changed])
+        stays = changed.is_changed & ~changed.is_deleted
+        if stays.any():
+            rows = changed.rows.filter(pa.array(stays))
+            self._writer.write_conformed(rows)
+            self._done.written += rows.num_rows

@@ -1,0 +1,212 @@
+"""Keys of any type as numbers of fixed size.
+
+A key of one column of up to eight bytes becomes a 64-bit number that no other key has. Any other
+key becomes 128 bits of a hash with a seed of its own for each merge: two of a billion different
+keys have the same with a probability below 1 to 10^20.
+
+Equal are: 0.0 and -0.0; NaN and NaN. A key with a null in any of its columns equals no other.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from icestream.write.stable_order import stable_order
+
+Words = npt.NDArray[np.uint64]
+_BUCKET_BITS = 8
+BUCKETS = 1 << _BUCKET_BITS
+
+_C1, _C2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
+_MIX1, _MIX2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_WORD_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of some rows.
+
+    Attributes:
+        first: 64 bits of each key.
+        second: 64 more; None where the first are enough to tell keys apart.
+        nulls: Which rows have a null in their key; None if none has.
+    """
+
+    first: Words
+    second: Words | None
+    nulls: npt.NDArray[np.bool_] | None
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    @property
+    def buckets(self) -> npt.NDArray[np.int32]:
+        """The same number for equal keys, from 0 to `BUCKETS` - 1."""
+        return (self.first >> np.uint64(64 - _BUCKET_BITS)).astype(np.int32)
+
+    def where(self, chosen: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> Keys:
+        """Some of the keys."""
+        return Keys(
+            self.first[chosen],
+            None if self.second is None else self.second[chosen],
+            None if self.nulls is None else self.nulls[chosen],
+        )
+
+
+class KeyHash:
+    """Turns key columns into `Keys`. One for both sides of a merge."""
+
+    def __init__(self) -> None:
+        seeds = np.frombuffer(os.urandom(16), np.uint64)
+        self._seed1, self._seed2 = seeds[0], seeds[1]
+
+    def __call__(self, columns: Sequence[pa.Array]) -> Keys:
+        """The keys of the rows of some columns, all of the table's types."""
+        nulls = None
+        for column in columns:
+            if column.null_count:
+                missing = column.is_null().to_numpy(zero_copy_only=False)
+                nulls = missing if nulls is None else nulls | missing
+        parts = [_Part(column) for column in columns]
+        if len(parts) == 1 and (words := parts[0].word()) is not None:
+            return Keys(_spread(words ^ self._seed1), None, nulls)
+        rows = len(columns[0])
+        first, second = np.full(rows, self._seed1), np.full(rows, self._seed2)
+        for part in parts:
+            part.mix_into(first, second)
+        return Keys(_spread(first), _spread(second), nulls)
+
+
+class _Part:
+    """One column of a key."""
+
+    def __init__(self, column: pa.Array) -> None:
+        if isinstance(column, pa.ExtensionArray):
+            column = column.storage
+        if pa.types.is_string_view(column.type) or pa.types.is_binary_view(column.type):
+            text = pa.types.is_string_view(column.type)
+            column = column.cast(pa.large_string() if text else pa.large_binary())
+        self._column = column
+
+    def word(self) -> Words | None:
+        """The values as one word each; None if they may be longer."""
+        column, kind = self._column, self._column.type
+        if pa.types.is_boolean(kind):
+            return _as_word(_plain(column.cast(pa.uint8())))
+        if pa.types.is_floating(kind):
+            # Adding zero turns -0.0 into 0.0; every NaN becomes the same one.
+            values: npt.NDArray[np.float64] = _plain(column.cast(pa.float64())) + 0.0
+            values[np.isnan(values)] = np.nan
+            return values.view(np.uint64)
+        if pa.types.is_integer(kind):
+            return _as_word(_plain(column))
+        if pa.types.is_temporal(kind):
+            bits = pa.int64() if kind.bit_width == 64 else pa.int32()
+            return _as_word(_plain(column.view(bits)))
+        return None
+
+    def mix_into(self, first: Words, second: Words) -> None:
+        """Make the values part of the hashes."""
+        words = self.word()
+        if words is not None:
+            _mix(first, second, words)
+        elif pa.types.is_decimal(self._column.type) or _has_fixed_size(self._column.type):
+            width = self._column.type.byte_width
+            starts = np.arange(len(self._column), dtype=np.int64) + self._column.offset
+            data = np.frombuffer(self._column.buffers()[1] or b"", np.uint8)
+            _mix_bytes(first, second, data, starts * width, np.full(len(starts), width))
+        else:
+            self._mix_variable(first, second)
+
+    def _mix_variable(self, first: Words, second: Words) -> None:
+        column = self._column
+        large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
+        offset_type = np.int64 if large else np.int32
+        _, offset_buffer, data_buffer = column.buffers()
+        count = len(column)
+        if offset_buffer is None:
+            offsets = np.zeros(count + 1, np.int64)
+        else:
+            offsets = np.frombuffer(offset_buffer, offset_type)[
+                column.offset : column.offset + count + 1
+            ].astype(np.int64)
+        data = np.frombuffer(data_buffer or b"", np.uint8)
+        _mix_bytes(first, second, data, offsets[:-1], np.diff(offsets))
+
+
+def _has_fixed_size(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_fixed_size_binary(kind))
+
+
+def _plain(column: pa.Array) -> Any:
+    """The values; whatever in place of nulls."""
+    if column.null_count:
+        column = pc.fill_null(column, 0)
+    return column.to_numpy()
+
+
+def _as_word(values: npt.NDArray[Any]) -> Words:
+    words: Words = values.astype(np.int64).view(np.uint64)
+    return words
+
+
+def _mix_bytes(
+    first: Words,
+    second: Words,
+    data: npt.NDArray[np.uint8],
+    starts: npt.NDArray[np.int64],
+    lengths: npt.NDArray[np.int64],
+) -> None:
+    """Mix byte strings in, eight bytes at a time, the longest first; and their lengths."""
+    if len(starts):
+        low, high = int(starts.min()), int((starts + lengths).max())
+        padded = np.zeros(high - low + _WORD_BYTES, np.uint8)
+        padded[: high - low] = data[low:high]
+        words: Words = np.ndarray(
+            (len(padded) - _WORD_BYTES + 1,), dtype="<u8", buffer=padded, strides=(1,)
+        )
+        order = stable_order(-lengths)
+        ordered, left = starts[order] - low, lengths[order]
+        active = int(np.count_nonzero(left > 0))
+        while active:
+            rows = order[:active]
+            block = words[ordered[:active]]
+            partial = left[:active] < _WORD_BYTES
+            if partial.any():
+                bits = (left[:active][partial] * 8).astype(np.uint64)
+                block[partial] &= (np.uint64(1) << bits) - np.uint64(1)
+            mixed1, mixed2 = first[rows], second[rows]
+            _mix(mixed1, mixed2, block)
+            first[rows], second[rows] = mixed1, mixed2
+            ordered += _WORD_BYTES
+            left -= _WORD_BYTES
+            active = int(np.count_nonzero(left > 0))
+    _mix(first, second, lengths.astype(np.uint64))
+
+
+def _mix(first: Words, second: Words, words: Words) -> None:
+    """Mix a word into each hash; different words give different hashes."""
+    first ^= words
+    first *= _C1
+    first ^= first >> np.uint64(29)
+    second += words
+    second *= _C2
+    second ^= second >> np.uint64(32)
+
+
+def _spread(words: Words) -> Words:
+    """Spread every bit over all of them; no two words become one."""
+    words = words ^ (words >> np.uint64(30))
+    words *= _MIX1
+    words ^= words >> np.uint64(27)
+    words *= _MIX2
+    words ^= words >> np.uint64(31)
+    return words

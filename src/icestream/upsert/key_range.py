@@ -1,0 +1,80 @@
+"""The lowest and the highest key of a stream: which files and rows a merge has to do with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import (
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    GreaterThanOrEqual,
+    LessThanOrEqual,
+)
+from pyiceberg.types import (
+    DateType,
+    DecimalType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
+
+from icestream.upsert.key_columns import KeyColumns
+
+# Of floats, NaN is outside of every range; of the others PyIceberg has no literals, or no bounds.
+_ORDERED = (
+    IntegerType,
+    LongType,
+    DateType,
+    DecimalType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
+
+
+class KeyRange:
+    """Lowest and highest values, column by column.
+
+    Args:
+        key: The columns.
+    """
+
+    def __init__(self, key: KeyColumns) -> None:
+        self._key = key
+        self._bounds: list[tuple[Any, Any] | None] = [None] * len(key.fields)
+
+    def add(self, columns: Sequence[pa.Array]) -> None:
+        """Widen the range by more keys."""
+        for number, (field, column) in enumerate(zip(self._key.fields, columns, strict=True)):
+            if not _is_ordered(field.field_type):
+                continue
+            found = pc.min_max(column)
+            low, high = found["min"].as_py(), found["max"].as_py()
+            if low is None:
+                continue
+            before = self._bounds[number]
+            if before is not None:
+                low, high = min(low, before[0]), max(high, before[1])
+            self._bounds[number] = (low, high)
+
+    def filter(self) -> BooleanExpression:
+        """True for every key in the range; for others too, where a column has no order."""
+        result: BooleanExpression = AlwaysTrue()
+        at_least: Callable[..., BooleanExpression] = GreaterThanOrEqual
+        at_most: Callable[..., BooleanExpression] = LessThanOrEqual
+        for name, bounds in zip(self._key.names, self._bounds, strict=True):
+            if bounds is not None:
+                within = And(at_least(name, bounds[0]), at_most(name, bounds[1]))
+                result = And(result, within)
+        return result
+
+
+def _is_ordered(kind: IcebergType) -> bool:
+    return isinstance(kind, _ORDERED)

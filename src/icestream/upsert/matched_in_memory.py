@@ -1,0 +1,98 @@
+"""Matches of a stream whose rows are in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from icestream.errors import MemoryBudgetError
+from icestream.memory import MemoryBudget, format_bytes
+from icestream.upsert.incoming import Bucket
+from icestream.upsert.key_index import Rows
+from icestream.upsert.matches import KeysOfFile, Positions, Update, chunks
+
+_MATCH_BYTES = 16
+
+
+class MatchedInMemory:
+    """Finds each key in the index and notes where it is; rows are taken when they are asked for.
+
+    Memory: 16 bytes a match, on lease.
+
+    Args:
+        bucket: All rows of the stream.
+        changes: Which of them change a row that they match; the others only count as matched.
+        keys: The keys of the table's files.
+        insert: Gets the rows that match nothing.
+        budget: What the matches are on lease from.
+    """
+
+    def __init__(
+        self,
+        bucket: Bucket,
+        changes: Callable[[pa.RecordBatch], npt.NDArray[np.bool_]],
+        keys: Iterator[KeysOfFile],
+        insert: Callable[[pa.RecordBatch], None],
+        budget: MemoryBudget,
+    ) -> None:
+        self.rows = 0
+        self._bucket = bucket
+        self._budget = budget
+        self._lease = budget.force(0)
+        self._by_file: dict[int, list[tuple[Positions, Rows]]] = {}
+        matched = np.zeros(bucket.rows.num_rows, np.bool_)
+        changing = changes(bucket.rows)
+        for found in keys:
+            self._note(found, matched, changing)
+        self.duplicates = self.rows - int(np.count_nonzero(matched))
+        for _, rows in chunks(bucket.rows, np.flatnonzero(bucket.kept & ~matched)):
+            insert(rows)
+
+    @property
+    def spilled_bytes(self) -> int:
+        """Nothing goes to disk."""
+        return 0
+
+    def files(self) -> list[int]:
+        """The files with rows to change."""
+        return sorted(self._by_file)
+
+    def updates(self, number: int) -> Iterator[Update]:
+        """The rows to change of a file."""
+        parts = self._by_file.pop(number)
+        positions = np.concatenate([part[0] for part in parts])
+        rows = np.concatenate([part[1] for part in parts])
+        for part, taken in chunks(self._bucket.rows, rows):
+            yield Update(positions[part], taken)
+
+    def close(self) -> None:
+        """Drop the matches."""
+        self._by_file.clear()
+        self._lease.release()
+
+    def _note(
+        self,
+        file: KeysOfFile,
+        matched: npt.NDArray[np.bool_],
+        changing: npt.NDArray[np.bool_],
+    ) -> None:
+        found = self._bucket.index.find(file.keys)
+        self.rows += len(found.rows)
+        matched[found.rows] = True
+        chosen = changing[found.rows]
+        if chosen.any():
+            part = (file.positions[found.asked[chosen]], found.rows[chosen])
+            self._by_file.setdefault(file.number, []).append(part)
+            self._lease.resize(self._lease.held_bytes + _MATCH_BYTES * len(part[0]))
+            if self._lease.held_bytes > self._budget.limit_bytes:
+                needed = 6 * self._lease.held_bytes
+                raise MemoryBudgetError(
+                    f"the stream's keys match more than {self.rows} rows of the table, far more "
+                    "than it has rows itself: is the key one? If so, raise memory to "
+                    f"{format_bytes(needed)} or more",
+                    needed_bytes=needed,
+                    limit_bytes=self._budget.limit_bytes,
+                )

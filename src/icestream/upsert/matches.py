@@ -1,0 +1,99 @@
+"""Which rows of the table the stream's rows match, file by file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyiceberg.table import FileScanTask
+
+from icestream.commit.live_files import LiveFiles
+from icestream.upsert.incoming import Incoming
+from icestream.upsert.key_columns import KeyColumns
+from icestream.upsert.key_hash import Keys
+
+Positions = npt.NDArray[np.int64]
+_CHUNK_ROWS = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """Rows of the stream, and where the rows are that they match.
+
+    Attributes:
+        positions: In the file, ascending; a row of the stream may match several.
+        rows: The rows of the stream, as `Incoming` gives them.
+    """
+
+    positions: Positions
+    rows: pa.RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class KeysOfFile:
+    """Keys in a file that the stream may have, too.
+
+    Attributes:
+        number: Which file.
+        positions: Where their rows are.
+        keys: The keys.
+    """
+
+    number: int
+    positions: Positions
+    keys: Keys
+
+
+class Matches(Protocol):
+    """What there is to do.
+
+    Attributes:
+        rows: Rows of the table that match.
+        duplicates: Those of them whose key an earlier one has, too.
+    """
+
+    rows: int
+    duplicates: int
+
+    @property
+    def spilled_bytes(self) -> int:
+        """What went through temporary files."""
+        ...
+
+    def files(self) -> list[int]:
+        """The files with rows to change, by their number, ascending."""
+        ...
+
+    def updates(self, number: int) -> Iterator[Update]:
+        """The rows to change of a file; ask for the files in their order, each once."""
+        ...
+
+    def close(self) -> None:
+        """Drop everything."""
+        ...
+
+
+def keys_of_files(
+    live: LiveFiles, tasks: Sequence[FileScanTask], key: KeyColumns, incoming: Incoming
+) -> Iterator[KeysOfFile]:
+    """Read the key columns of files, and leave out keys that the stream does not have, mostly."""
+    arrays = key.in_batches_of(live.selected(key.names))
+    for located in live.located(tasks, key.names):
+        keys = incoming.hash(arrays(located.rows))
+        passes = incoming.sieve.passes(keys)
+        if keys.nulls is not None:
+            passes &= ~keys.nulls
+        some = np.flatnonzero(passes)
+        if len(some):
+            yield KeysOfFile(located.number, located.positions[some], keys.where(some))
+
+
+def chunks(rows: pa.RecordBatch, chosen: Positions) -> Iterator[tuple[slice, pa.RecordBatch]]:
+    """Some rows of a batch, a chunk at a time, and which of those chosen these are."""
+    for start in range(0, len(chosen), _CHUNK_ROWS):
+        part = slice(start, min(len(chosen), start + _CHUNK_ROWS))
+        yield part, rows.take(pa.array(chosen[part]))

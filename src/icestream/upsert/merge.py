@@ -1,0 +1,325 @@
+"""`merge`: rows of a stream update, delete or join the rows of a table, in one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.table import FileScanTask, Table, Transaction
+from pyiceberg.table.snapshots import Operation
+
+from icestream.commit.live_files import LiveFiles
+from icestream.commit.load import Base, Load, Removed
+from icestream.errors import InvalidArgumentError, UnknownColumnError
+from icestream.memory import DEFAULT_MEMORY, MemoryBudget
+from icestream.report import MergeReport
+from icestream.upsert.apply import Applied, CopyOnWrite, MergeOnRead
+from icestream.upsert.candidates import KeyGaps
+from icestream.upsert.delete_flag import DeleteFlag
+from icestream.upsert.incoming import Bucket, Incoming
+from icestream.upsert.key_columns import KeyColumns
+from icestream.upsert.matched_in_memory import MatchedInMemory
+from icestream.upsert.matched_on_disk import MatchedOnDisk
+from icestream.upsert.matches import Matches, keys_of_files
+from icestream.upsert.options import (
+    Isolation,
+    MergeOptions,
+    NullKeys,
+    OnDuplicate,
+    WhenMatched,
+    WhenNotMatched,
+    WriteMode,
+)
+from icestream.upsert.row_change import RowChange
+from icestream.write.schema import SchemaMode
+from icestream.write.source import ArrowSource
+from icestream.write.table_writer import TableWriter
+from icestream.write.target import WriteTarget
+
+
+def merge(
+    table: Table | Transaction,
+    source: object,
+    *,
+    on: Sequence[str] | str | None = None,
+    when_matched: WhenMatched = "update",
+    when_not_matched: WhenNotMatched = "insert",
+    update_columns: Sequence[str] | None = None,
+    delete_when: str | BooleanExpression | None = None,
+    on_duplicate: OnDuplicate = "error",
+    last_by: str | None = None,
+    null_keys: NullKeys = "error",
+    skip_unchanged: bool = True,
+    write_mode: WriteMode | None = None,
+    isolation: Isolation | None = None,
+    memory: int | str | MemoryBudget = DEFAULT_MEMORY,
+    schema_mode: SchemaMode = "freeze",
+    branch: str | None = None,
+    properties: Mapping[str, str] | None = None,
+    load_id: str | None = None,
+) -> MergeReport:
+    """Merge a stream into a table by a key, as exactly one snapshot.
+
+    A row of the stream matches the rows of the table that have the same key. Of a column that the
+    stream does not have, rows of the table keep their value when they are updated, and new rows get
+    null. Only files with rows that change are written again; of the others no more than their keys
+    are read, and of files that statistics rule out nothing. Nothing to change, no snapshot.
+
+    Args:
+        table: A PyIceberg table; or an open transaction, in which the merge is staged.
+        source: Any stream of Arrow batches, as of `append`; it is read once.
+        on: The key: one or several columns, with dots for fields of structs; the table's identifier
+            fields by default. 0.0 equals -0.0, and NaN equals NaN.
+        when_matched: What becomes of rows that match: `"update"`, `"ignore"` or `"delete"`.
+        when_not_matched: What becomes of the stream's other rows: `"insert"` or `"ignore"`.
+        update_columns: The columns that an update sets; all of the stream's by default.
+        delete_when: A filter over the stream's columns: its rows for which it is true delete what
+            they match, and are never inserted. Columns that only it needs are not written.
+        on_duplicate: What to do if rows of the stream have the same key: `"error"`, or `"last"` to
+            let the last one count.
+        last_by: The column by whose value a row is the last; the order of the stream by default.
+            Null is lowest, and of equal values the later row counts.
+        null_keys: What to do with rows of the stream that have a null in their key: `"error"`, or
+            `"insert"` to insert them without looking for matches. Null keys of the table never
+            match.
+        skip_unchanged: Whether rows that are as they were to be are left alone. That means reading
+            the columns that are compared; without it every match counts as an update.
+        write_mode: `"copy-on-write"`, or `"merge-on-read"`: changed rows are deleted by position,
+            which is quick to write and slower to read until `compact`. By default what the table
+            property `write.merge.mode` says, or copy-on-write.
+        isolation: `"serializable"` refuses the merge if others have added rows meanwhile whose keys
+            might match; `"snapshot"` only if they have changed the same files. By default what the
+            table property `write.merge.isolation-level` says, or serializable.
+        memory: The most bytes held: a third each for the stream's rows, reading and writing. Rows
+            that do not fit are spilled to temporary files (`TMPDIR`).
+        schema_mode: As of `append`; likewise branch, properties and load_id.
+
+    Returns:
+        What happened.
+
+    Raises:
+        DuplicateKeysError: If rows of the stream have the same key.
+        InvalidDataError: If a key is null.
+        CommitConflictError: If others have changed the same rows meanwhile. Nothing was changed.
+
+    Memory: Arrow bytes held stay within `memory`, however long the stream and large the table.
+    """
+    options = MergeOptions(
+        on=on,
+        when_matched=when_matched,
+        when_not_matched=when_not_matched,
+        update_columns=update_columns,
+        delete_when=delete_when,
+        on_duplicate=on_duplicate,
+        last_by=last_by,
+        null_keys=null_keys,
+        skip_unchanged=skip_unchanged,
+        write_mode=write_mode,
+        isolation=isolation,
+        schema_mode=schema_mode,
+    )
+    options.check()
+    work = _Merge(options)
+    load = Load(
+        table,
+        Operation.OVERWRITE,
+        work,
+        memory=memory,
+        schema_mode=schema_mode,
+        branch=branch,
+        properties=properties,
+        load_id=load_id,
+        intake=work,
+    )
+    report = load.run(source)
+    known: dict[str, Any] = {each.name: getattr(report, each.name) for each in fields(report)}
+    return MergeReport(**{**known, "operation": "merge"}, **work.facts())
+
+
+class _Merge:
+    """Takes the stream in, finds what it matches, and changes that."""
+
+    shares = 3
+
+    def __init__(self, options: MergeOptions) -> None:
+        self._options = options
+        self._incoming: Incoming | None = None
+        self._key: KeyColumns | None = None
+        self._updated: frozenset[int] = frozenset()
+        self._matches: Matches | None = None
+        self._tasks: list[FileScanTask] = []
+        self._applied = Applied()
+        self._on_read = False
+        self._inserted = 0
+        self._files_before = 0
+
+    def columns(self, stream: pa.Schema, target: WriteTarget) -> pa.Schema:
+        """The stream's columns but those that only say what to delete, or which row is last."""
+        options, known = self._options, {field.name for field in target.schema.fields}
+        needed = set(DeleteFlag.columns_of(options.delete_when, stream))
+        if options.last_by is not None:
+            if options.last_by not in stream.names:
+                raise UnknownColumnError(
+                    f"the stream has no column {options.last_by!r} (last_by): it has "
+                    f"{', '.join(stream.names[:20])}"
+                )
+            if options.schema_mode != "evolve":
+                needed.add(options.last_by)
+        return pa.schema([f for f in stream if f.name in known or f.name not in needed])
+
+    def take(self, stream: ArrowSource, base: Base, writer: TableWriter) -> None:
+        """Take all rows in."""
+        options, schema = self._options, writer.target.schema
+        self._on_read = options.merges_on_read(base.target)
+        key = self._key = KeyColumns.of(schema, options.on, table=base.target.table)
+        if stream.schema is None:
+            return
+        columns = self.columns(stream.schema, base.target)
+        self._check_key(key, columns, base.target.table)
+        self._updated = self._updated_columns(key, columns, writer)
+        self._incoming = Incoming(
+            options,
+            key,
+            writer=writer,
+            columns=columns,
+            is_delete=DeleteFlag.of(options.delete_when, stream.schema),
+            budget=base.rows_budget,
+        )
+        try:
+            for batch in stream:
+                self._incoming.take(batch)
+                del batch  # before the next one is made
+        except BaseException:
+            self._incoming.close()
+            raise
+
+    def remove(self, base: Base, writer: TableWriter) -> Removed:
+        """Change the rows that match, and write those that do not."""
+        incoming = self._incoming
+        if incoming is None or not incoming.rows:
+            return Removed()
+        assert self._key is not None
+        row_filter = incoming.range.filter()
+        live = LiveFiles(base.target, base.branch, base.scan_budget)
+        try:
+            self._tasks = live.tasks(live.ask(row_filter))
+            self._matches = self._match(live, incoming, writer, base)
+            change = RowChange(
+                incoming,
+                columns=writer.file_schema,
+                updated=self._updated,
+                skip_unchanged=self._options.skip_unchanged,
+            )
+            apply = (MergeOnRead if self._on_read else CopyOnWrite)(live, writer, change)
+            self._applied = apply.run(self._tasks, self._matches)
+        finally:
+            incoming.close()
+            if self._matches is not None:
+                self._matches.close()
+        return self._removed(base, row_filter)
+
+    def facts(self) -> dict[str, Any]:
+        """What a report says of a merge alone."""
+        if self._incoming is None or self._key is None:
+            return {"write_mode": "merge-on-read" if self._on_read else "copy-on-write"}
+        read = [task.file for task in self._tasks]
+        key_bytes = sum(
+            size
+            for file in read
+            for field_id, size in (file.column_sizes or {}).items()
+            if field_id in self._key.ids
+        )
+        rewritten = [*self._applied.removed, *self._applied.deleted_from]
+        return {
+            "write_mode": "merge-on-read" if self._on_read else "copy-on-write",
+            "files_read": len(read),
+            "files_kept": self._files_before - len(self._applied.removed),
+            "bytes_read": key_bytes + sum(file.file_size_in_bytes for file in rewritten),
+            "rows_superseded": self._incoming.rows_superseded,
+            "target_duplicates": self._matches.duplicates if self._matches else 0,
+        }
+
+    def _check_key(self, key: KeyColumns, columns: pa.Schema, table: str) -> None:
+        for name in key.names:
+            if name.partition(".")[0] not in columns.names:
+                raise InvalidArgumentError(
+                    f"the stream has no column {name!r}, by which rows of {table} are matched: it "
+                    f"has {', '.join(columns.names[:20])}"
+                )
+
+    def _updated_columns(
+        self, key: KeyColumns, columns: pa.Schema, writer: TableWriter
+    ) -> frozenset[int]:
+        """The positions of the columns that an update sets."""
+        wanted = self._options.update_columns
+        if wanted is None:
+            chosen = set(columns.names)
+        else:
+            chosen = set(wanted)
+            missing = [name for name in wanted if name not in columns.names]
+            if missing:
+                raise UnknownColumnError(
+                    f"update_columns names {missing[0]!r}, which the stream does not have: it has "
+                    f"{', '.join(columns.names[:20])}"
+                )
+            in_key = [name for name in wanted if name in key.names]
+            if in_key:
+                raise InvalidArgumentError(
+                    f"update_columns names {in_key[0]!r}, by which rows are matched: it has the "
+                    "same value already"
+                )
+        names = [field.name for field in writer.target.schema.fields]
+        return frozenset(n for n, name in enumerate(names) if name in chosen)
+
+    def _match(
+        self, live: LiveFiles, incoming: Incoming, writer: TableWriter, base: Base
+    ) -> Matches:
+        assert self._key is not None
+        head = base.target.metadata.snapshot_by_name(base.branch)
+        if head is not None and head.summary is not None:
+            total = head.summary.additional_properties.get("total-data-files", "0")
+            self._files_before = int(total)
+
+        def insert(rows: pa.RecordBatch) -> None:
+            if self._options.when_not_matched == "ignore":
+                return
+            new = rows.filter(pa.array(~incoming.flagged(rows)))
+            columns = new.columns[: len(writer.file_schema)]
+            self._inserted += new.num_rows
+            writer.write_conformed(pa.RecordBatch.from_arrays(columns, schema=writer.file_schema))
+
+        if incoming.is_spilled:
+            keys = keys_of_files(live, self._tasks, self._key, incoming)
+            return MatchedOnDisk(incoming, self._changes, keys, insert, base.rows_budget)
+        bucket: Bucket = next(incoming.buckets())
+        gaps = KeyGaps(self._key, incoming.key_columns(bucket.rows))
+        self._tasks = [task for task in self._tasks if gaps.may_hold(task)]
+        keys = keys_of_files(live, self._tasks, self._key, incoming)
+        return MatchedInMemory(bucket, self._changes, keys, insert, base.rows_budget)
+
+    def _changes(self, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        """Which rows of the stream change what they match."""
+        assert self._incoming is not None
+        if self._options.when_matched == "ignore":
+            return self._incoming.flagged(rows)
+        return np.ones(rows.num_rows, np.bool_)
+
+    def _removed(self, base: Base, row_filter: BooleanExpression) -> Removed:
+        applied, matches, incoming = self._applied, self._matches, self._incoming
+        assert matches is not None
+        assert incoming is not None
+        return Removed(
+            files=tuple(applied.removed),
+            deleted_from=tuple(applied.deleted_from),
+            rows=applied.deleted,
+            rows_kept=applied.written,
+            rows_updated=applied.updated,
+            rows_unchanged=applied.unchanged,
+            bytes_spilled=incoming.spilled_bytes + matches.spilled_bytes,
+            conflict_filter=row_filter if self._options.is_serializable(base.target) else None,
+        )

@@ -1,0 +1,116 @@
+"""What becomes of rows of the table that rows of the stream match."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from icestream.upsert.equality import Mask, same_values
+from icestream.upsert.incoming import Incoming
+from icestream.upsert.matches import Positions, Update
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """Some rows of the table that are matched, and what they become.
+
+    Attributes:
+        rows: The rows as they are to be, those to be deleted among them.
+        positions: Where they were.
+        is_changed: Which of them are not as they were.
+        is_deleted: Which of them go.
+    """
+
+    rows: pa.RecordBatch
+    positions: Positions
+    is_changed: Mask
+    is_deleted: Mask
+
+
+class RowChange:
+    """Makes new rows of the table's and the stream's.
+
+    Args:
+        incoming: Tells which rows delete.
+        columns: The schema of rows in files.
+        updated: The positions of the columns that the stream gives.
+        skip_unchanged: Whether to look for rows that are as they were to be.
+    """
+
+    def __init__(
+        self,
+        incoming: Incoming,
+        *,
+        columns: pa.Schema,
+        updated: frozenset[int],
+        skip_unchanged: bool,
+    ) -> None:
+        self._incoming = incoming
+        self._columns = columns
+        self._updated = updated
+        self._skip_unchanged = skip_unchanged
+
+    @property
+    def needs_current_rows(self) -> bool:
+        """Whether the rows of the table have to be read: not where others replace them whole."""
+        return self._skip_unchanged or len(self._updated) < len(self._columns)
+
+    def of(self, current: pa.RecordBatch, update: Update) -> Changed:
+        """What rows become, given those of the table, row by row."""
+        columns = [
+            update.rows.column(n) if n in self._updated else current.column(n)
+            for n in range(len(self._columns))
+        ]
+        deleted = self._incoming.is_deletion(update.rows)
+        changed = np.ones(len(deleted), np.bool_)
+        if self._skip_unchanged:
+            same = ~deleted
+            for n in sorted(self._updated):
+                if same.any():
+                    same &= same_values(current.column(n), columns[n])
+            changed = ~same
+        rows = pa.RecordBatch.from_arrays(columns, schema=self._columns)
+        return Changed(rows, update.positions, changed, deleted)
+
+    def without_current(self, update: Update) -> Changed:
+        """What rows become that the stream replaces whole."""
+        columns = [update.rows.column(n) for n in range(len(self._columns))]
+        deleted = self._incoming.is_deletion(update.rows)
+        rows = pa.RecordBatch.from_arrays(columns, schema=self._columns)
+        return Changed(rows, update.positions, np.ones(len(deleted), np.bool_), deleted)
+
+
+class UpdatesInOrder:
+    """The updates of one file, taken as far as the file has been read."""
+
+    def __init__(self, updates: Iterator[Update]) -> None:
+        self._updates = updates
+        self._next: Update | None = None
+
+    def up_to(self, position: int) -> list[Update]:
+        """The updates of rows up to a position that were not taken yet."""
+        taken = []
+        while (update := self._next or next(self._updates, None)) is not None:
+            self._next = None
+            count = int(np.searchsorted(update.positions, position, side="right"))
+            if count:
+                taken.append(_part(update, 0, count))
+            if count < len(update.positions):
+                self._next = _part(update, count, len(update.positions))
+                break
+        return taken
+
+
+def _part(update: Update, start: int, stop: int) -> Update:
+    return Update(update.positions[start:stop], update.rows.slice(start, stop - start))
+
+
+def places(positions: Positions, wanted: Positions) -> npt.NDArray[np.intp]:
+    """Where some positions are among others, ascending; all of them are there."""
+    found = np.searchsorted(positions, wanted)
+    assert np.array_equal(positions[np.minimum(found, len(positions) - 1)], wanted)
+    return found

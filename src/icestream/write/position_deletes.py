@@ -1,0 +1,183 @@
+"""Position delete files: which rows of a data file are deleted, without the file being touched."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+
+from icestream._pyiceberg import unbuffered_output
+from icestream.errors import IcestreamError, WriteError
+from icestream.write.data_paths import DataPaths
+from icestream.write.target import WriteTarget
+
+_PATH_ID, _POSITION_ID = 2147483546, 2147483545  # By the Iceberg specification.
+_SCHEMA = pa.schema(
+    [
+        pa.field(
+            "file_path",
+            pa.dictionary(pa.int32(), pa.string()),  # In memory; a plain string in the file.
+            nullable=False,
+            metadata={b"PARQUET:field_id": str(_PATH_ID).encode()},
+        ),
+        pa.field("pos", pa.int64(), False, {b"PARQUET:field_id": str(_POSITION_ID).encode()}),
+    ]
+)
+_GROUP_ROWS = 1 << 20
+
+_log = logging.getLogger(__name__)
+
+
+class PositionDeletes:
+    """Writes one delete file for each data file that loses rows.
+
+    One for each: readers then open only what concerns the file they read, and two changes that
+    delete from different files are no conflict.
+
+    Memory: the positions given and the pages of their row group.
+
+    Args:
+        target: The table.
+
+    Attributes:
+        files: The delete files that are complete.
+        rows: Positions in them.
+    """
+
+    def __init__(self, target: WriteTarget) -> None:
+        self.files: list[DataFile] = []
+        self.rows = 0
+        self._target = target
+        self._paths = DataPaths(target)
+        self._open: _OpenFile | None = None
+
+    def add(self, data_file: DataFile, positions: npt.NDArray[np.int64]) -> None:
+        """Delete rows of a file, by ascending positions. Files come one after the other.
+
+        Raises:
+            WriteError: If storage refuses; then `abort`.
+        """
+        if not len(positions):
+            return
+        if self._open is not None and self._open.data_file.file_path != data_file.file_path:
+            self._finish()
+        if self._open is None:
+            self._open = _OpenFile(self._paths.new_delete(), data_file, self._target)
+        self._open.append(positions)
+        self.rows += len(positions)
+
+    def close(self) -> list[DataFile]:
+        """Finish the last file; all of them.
+
+        Raises:
+            WriteError: If storage refuses; then `abort`.
+        """
+        self._finish()
+        return self.files
+
+    def abort(self) -> None:
+        """Delete every delete file."""
+        if self._open is not None:
+            self._open.let_go()
+            self._delete(self._open.path)
+            self._open = None
+        for file in self.files:
+            self._delete(file.file_path)
+        self.files.clear()
+
+    def _finish(self) -> None:
+        if self._open is not None:
+            self.files.append(self._open.close())
+            self._open = None
+
+    def _delete(self, path: str) -> None:
+        try:
+            self._target.io.delete(path)
+        except Exception as error:
+            _log.debug("could not delete %s: %s", path, error)
+
+
+@dataclass(slots=True)
+class _OpenFile:
+    """The delete file of one data file."""
+
+    path: str
+    data_file: DataFile
+    target: WriteTarget
+    rows: int = 0
+    first: int = 0
+    last: int = -1
+    _stream: Any = None
+    _writer: Any = None
+
+    def append(self, positions: npt.NDArray[np.int64]) -> None:
+        """Write positions that follow those written before."""
+        try:
+            if self._writer is None:
+                self._stream = unbuffered_output(self.target.io, self.path).create()
+                self._writer = pq.ParquetWriter(
+                    self._stream, _SCHEMA, compression="zstd", store_schema=False
+                )
+                self.first = int(positions[0])
+            for start in range(0, len(positions), _GROUP_ROWS):
+                self._write(positions[start : start + _GROUP_ROWS])
+        except IcestreamError:
+            raise
+        except Exception as error:
+            raise self._error(error) from error
+        self.rows += len(positions)
+        self.last = int(positions[-1])
+
+    def close(self) -> DataFile:
+        """Finish the file and describe it."""
+        try:
+            self._writer.close()
+            size = self._stream.tell()
+            self._stream.close()
+        except Exception as error:
+            raise self._error(error) from error
+        path, value = self.data_file.file_path.encode(), struct.Struct("<q")
+        counts = {_PATH_ID: self.rows, _POSITION_ID: self.rows}
+        file = DataFile.from_args(
+            content=DataFileContent.POSITION_DELETES,
+            file_path=self.path,
+            file_format=FileFormat.PARQUET,
+            partition=self.data_file.partition,
+            record_count=self.rows,
+            file_size_in_bytes=size,
+            value_counts=counts,
+            null_value_counts=dict.fromkeys(counts, 0),
+            # The whole path, so that readers know which file it is about without opening it.
+            lower_bounds={_PATH_ID: path, _POSITION_ID: value.pack(self.first)},
+            upper_bounds={_PATH_ID: path, _POSITION_ID: value.pack(self.last)},
+            sort_order_id=None,
+            equality_ids=None,
+            key_metadata=None,
+        )
+        file.spec_id = self.data_file.spec_id or 0
+        return file
+
+    def let_go(self) -> None:
+        """Close the file without finishing it."""
+        if self._writer is not None:
+            self._writer.is_open = False
+        if self._stream is not None:
+            with suppress(Exception):
+                self._stream.close()
+
+    def _write(self, positions: npt.NDArray[np.int64]) -> None:
+        name = pa.array([self.data_file.file_path])
+        paths = pa.DictionaryArray.from_arrays(np.zeros(len(positions), np.int32), name)
+        rows = pa.RecordBatch.from_arrays([paths, pa.array(positions)], schema=_SCHEMA)
+        self._writer.write_batch(rows)
+
+    def _error(self, error: Exception) -> WriteError:
+        return WriteError(f"{self.path} could not be written: {error}", path=self.path)
