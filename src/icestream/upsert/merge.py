@@ -176,6 +176,7 @@ class _Merge:
         """Take all rows in."""
         options, schema = self._options, writer.target.schema
         self._on_read = options.merges_on_read(base.target)
+        self._files_before = _count_files(base)
         key = self._key = KeyColumns.of(schema, options.on, table=base.target.table)
         if stream.schema is None:
             return
@@ -225,14 +226,13 @@ class _Merge:
 
     def facts(self) -> dict[str, Any]:
         """What a report says of a merge alone."""
-        if self._incoming is None or self._key is None:
-            return {"write_mode": "merge-on-read" if self._on_read else "copy-on-write"}
         read = [task.file for task in self._tasks]
+        key_ids = self._key.ids if self._key else frozenset()
         key_bytes = sum(
             size
             for file in read
             for field_id, size in (file.column_sizes or {}).items()
-            if field_id in self._key.ids
+            if field_id in key_ids
         )
         rewritten = [*self._applied.removed, *self._applied.deleted_from]
         return {
@@ -240,7 +240,7 @@ class _Merge:
             "files_read": len(read),
             "files_kept": self._files_before - len(self._applied.removed),
             "bytes_read": key_bytes + sum(file.file_size_in_bytes for file in rewritten),
-            "rows_superseded": self._incoming.rows_superseded,
+            "rows_superseded": self._incoming.rows_superseded if self._incoming else 0,
             "target_duplicates": self._matches.duplicates if self._matches else 0,
         }
 
@@ -280,10 +280,6 @@ class _Merge:
         self, live: LiveFiles, incoming: Incoming, writer: TableWriter, base: Base
     ) -> Matches:
         assert self._key is not None
-        head = base.target.metadata.snapshot_by_name(base.branch)
-        if head is not None and head.summary is not None:
-            total = head.summary.additional_properties.get("total-data-files", "0")
-            self._files_before = int(total)
 
         def insert(rows: pa.RecordBatch) -> None:
             if self._options.when_not_matched == "ignore":
@@ -323,3 +319,15 @@ class _Merge:
             bytes_spilled=incoming.spilled_bytes + matches.spilled_bytes,
             conflict_filter=row_filter if self._options.is_serializable(base.target) else None,
         )
+
+
+def _count_files(base: Base) -> int:
+    """The branch's data files, as its head says; other engines may have it say nothing."""
+    head = base.target.metadata.snapshot_by_name(base.branch)
+    if head is None:
+        return 0
+    known = head.summary.additional_properties if head.summary is not None else {}
+    if "total-data-files" in known:
+        return int(known["total-data-files"])
+    live = LiveFiles(base.target, base.branch, base.scan_budget)
+    return len(live.tasks(live.ask()))
