@@ -26,7 +26,9 @@ def delete(
     """Delete the rows for which a filter is true, as exactly one snapshot.
 
     Rows for which it is null stay. Files whose rows all match are removed without being read; of
-    the others only those with matching rows are written again. Nothing to delete, no snapshot.
+    the others only those with matching rows are written again. Where the table property
+    `write.delete.mode` is `merge-on-read` they stay as they are, and position delete files say
+    which rows are gone. Nothing to delete, no snapshot.
 
     Args:
         table: A PyIceberg table; or an open transaction, in which the delete is staged.

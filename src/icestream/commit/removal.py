@@ -25,10 +25,11 @@ from pyiceberg.expressions import (
     Or,
 )
 from pyiceberg.expressions.visitors import bind, extract_field_ids, rewrite_not
+from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask
-from pyiceberg.table.snapshots import IsolationLevel
+from pyiceberg.table.snapshots import IsolationLevel, Operation
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import DoubleType, FloatType
 
@@ -42,7 +43,10 @@ from icestream.read.request import ScanRequest
 from icestream.read.rows import compile_filter
 from icestream.write.new_file import NewFile
 from icestream.write.table_writer import TableWriter
+from icestream.write.target import WriteTarget
 
+COPY_ON_WRITE, MERGE_ON_READ = "copy-on-write", "merge-on-read"
+_DELETE_MODE = "write.delete.mode"
 _Goes = Callable[[pa.RecordBatch], pa.Array]
 
 
@@ -88,24 +92,31 @@ class MatchingRemoved:
         return 2
 
     def remove(self, base: Base, writer: TableWriter) -> Removed:
-        """Remove files whose rows all match; write the others again, without the matching rows."""
+        """Remove files whose rows all match; write the others again, without the matching rows.
+
+        A delete from a table that asks for merge-on-read deletes these by position instead.
+        """
         live = LiveFiles(base.target, base.branch, base.scan_budget)
         asked = live.ask(null_stays(live.ask(self.where).context.row_filter))
         row_filter = asked.context.row_filter
         columns = _filter_columns(live.schema, row_filter)
         matches = compile_filter(row_filter, live.schema.select(*columns), True)
         found = _Found()
+        undecided = []
         for task in live.tasks(asked):
             if _all_go(asked, task, live.schema):
                 found.whole.append(task)
             else:
-                found.add(task, *_tally(live, task, columns, matches))
-        return found.removed(
-            live,
-            writer,
-            compile_filter(row_filter, live.schema, True),
-            conflict_filter=_seen(base, row_filter),
-        )
+                undecided.append(task)
+        seen = _seen(base, row_filter)
+        if base.operation == Operation.DELETE and merges_on_read(base.target, _DELETE_MODE):
+            return found.deleted_by_position(
+                live, writer, undecided, columns, matches, conflict_filter=seen
+            )
+        for task in undecided:
+            found.add(task, *_tally(live, task, columns, matches))
+        goes = compile_filter(row_filter, live.schema, True)
+        return found.removed(live, writer, goes, conflict_filter=seen)
 
 
 class WrittenPartitionsRemoved:
@@ -176,6 +187,50 @@ class _Found:
             conflict_filter=conflict_filter,
             conflict_partitions=conflict_partitions,
         )
+
+    def deleted_by_position(
+        self,
+        live: LiveFiles,
+        writer: TableWriter,
+        tasks: Sequence[FileScanTask],
+        columns: Sequence[str],
+        goes: _Goes,
+        *,
+        conflict_filter: BooleanExpression | None,
+    ) -> Removed:
+        """Leave files as they are, and write down which of their rows are gone."""
+        deleted_from: list[DataFile] = []
+        rows = 0
+        for located in live.located(tasks, columns):
+            mask = pc.fill_null(goes(located.rows), False).to_numpy(zero_copy_only=False)
+            positions = located.positions[mask]
+            if len(positions):
+                file = tasks[located.number].file
+                if not deleted_from or deleted_from[-1] is not file:
+                    deleted_from.append(file)
+                writer.delete_rows(file, positions)
+                rows += len(positions)
+        return Removed(
+            files=tuple(task.file for task in self.whole),
+            deleted_from=tuple(deleted_from),
+            rows=rows + live.count(self.whole),
+            conflict_filter=conflict_filter,
+        )
+
+
+def merges_on_read(target: WriteTarget, mode_property: str) -> bool:
+    """Whether a table asks for rows to be deleted by position; format version 1 can't.
+
+    Raises:
+        InvalidArgumentError: If the property says something else.
+    """
+    mode = target.properties.get(mode_property, COPY_ON_WRITE)
+    if mode not in (COPY_ON_WRITE, MERGE_ON_READ):
+        raise InvalidArgumentError(
+            f"the table property {mode_property} of {target.table} is {mode!r}: set it to "
+            f"{COPY_ON_WRITE!r} or {MERGE_ON_READ!r}"
+        )
+    return mode == MERGE_ON_READ and target.metadata.format_version >= 2
 
 
 def is_partitioned(spec: PartitionSpec) -> bool:

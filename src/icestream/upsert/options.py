@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 from pyiceberg.expressions import BooleanExpression
 
+from icestream.commit.removal import merges_on_read
 from icestream.errors import InvalidArgumentError, UnsupportedFeatureError
 from icestream.write.schema import SchemaMode
 from icestream.write.target import WriteTarget
@@ -77,13 +78,11 @@ class MergeOptions:
         Raises:
             UnsupportedFeatureError: If the table has format version 1, which has no deletes.
         """
-        mode = self.write_mode or target.properties.get(_MODE_PROPERTY, "copy-on-write")
-        _check(f"the table property {_MODE_PROPERTY}", mode, WriteMode)
-        if mode == "copy-on-write":
+        if self.write_mode is None:
+            return merges_on_read(target, _MODE_PROPERTY)
+        if self.write_mode == "copy-on-write":
             return False
         if target.metadata.format_version < 2:
-            if self.write_mode is None:
-                return False
             raise UnsupportedFeatureError(
                 f"{target.table} has format version 1, which has no delete files: use "
                 "write_mode='copy-on-write', or upgrade the table to format-version 2"

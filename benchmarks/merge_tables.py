@@ -1,0 +1,150 @@
+"""Tables to merge into, made once and put back after each case; and the streams that are merged."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
+
+from benchmarks import columns as col
+
+_BATCH_ROWS = 100_000
+_WIDE_BATCH_ROWS = 5_000
+_STEP = 7_368_787  # A prime that divides no table's size: keys far apart, each once.
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A table.
+
+    Attributes:
+        name: The folder that it is in.
+        rows: How many; their keys count from 0.
+        files: In how many files, keys in order.
+        columns: How many columns.
+        text_key: Whether the key is of three columns, one of them texts of 36 characters.
+    """
+
+    name: str
+    rows: int
+    files: int = 100
+    columns: int = 5
+    text_key: bool = False
+
+    @property
+    def batch_rows(self) -> int:
+        return _BATCH_ROWS if self.columns < 50 else _WIDE_BATCH_ROWS
+
+    def batch(self, keys: np.ndarray, version: int) -> pa.RecordBatch:
+        """Rows with some keys; those of another version have other values."""
+        rng = np.random.default_rng([400, version, int(keys[0])])
+        data = {"id": pa.array(keys)}
+        if self.text_key:
+            data["code"] = pa.array(
+                [f"{key:08x}-{key * 31 % 65536:04x}-4000-8000-{key:012x}" for key in keys.tolist()]
+            )
+            data["region"] = pa.array((keys % 7).astype(np.int32))
+        data["amount"] = col.amounts(rng, len(keys))
+        data["customer"] = col.words(rng, len(keys))
+        data["active"] = col.flags(rng, len(keys))
+        data["created_at"] = col.timestamps(rng, len(keys))
+        for extra in range(len(data), self.columns):
+            make = (col.doubles, col.amounts)[extra % 2] if extra % 8 else col.words
+            data[f"c{extra}"] = make(rng, len(keys))
+        return pa.RecordBatch.from_pydict(data)
+
+    def schema(self) -> pa.Schema:
+        """Of every batch."""
+        return self.batch(np.arange(1), 0).schema
+
+    def file_batches(self) -> Iterator[list[pa.RecordBatch]]:
+        """The rows, file by file."""
+        per_file = -(-self.rows // self.files)
+        for first in range(0, self.rows, per_file):
+            last = min(self.rows, first + per_file)
+            starts = range(first, last, self.batch_rows)
+            yield [self.batch(np.arange(s, min(last, s + self.batch_rows)), 0) for s in starts]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A stream to merge.
+
+    Attributes:
+        rows: How many; one in ten has a key that the table does not have.
+        clustered: Whether its keys follow each other.
+    """
+
+    rows: int
+    clustered: bool = False
+
+    def batches(self, target: Target) -> Iterator[pa.RecordBatch]:
+        """The stream for a table; the same on every call."""
+        for first in range(0, self.rows, target.batch_rows):
+            numbers = np.arange(first, min(self.rows, first + target.batch_rows))
+            step = 1 if self.clustered else _STEP
+            keys = (numbers * step + target.rows // 3) % target.rows
+            new = numbers % 10 == 9
+            keys[new] = target.rows + numbers[new]
+            yield target.batch(keys, 1)
+
+    def reader(self, target: Target) -> pa.RecordBatchReader:
+        """The same as a reader."""
+        return pa.RecordBatchReader.from_batches(target.schema(), self.batches(target))
+
+
+class Prepared:
+    """A table in a folder of its own, as it was made.
+
+    Args:
+        root: Where all of them are.
+        target: The table.
+    """
+
+    def __init__(self, root: Path, target: Target) -> None:
+        self.folder = root / "merge" / f"{target.name}-{target.rows}"
+        self._target = target
+        self._facts = self.folder / "made.json"
+        self._made = self.folder / "catalog.made.db"
+
+    def restore(self) -> None:
+        """Make the table, or undo what was done to it."""
+        facts = asdict(self._target)
+        if not self._facts.exists() or json.loads(self._facts.read_text())["target"] != facts:
+            self._make(facts)
+        shutil.copy(self._made, self.folder / "catalog.db")
+        files = set(json.loads(self._facts.read_text())["files"])
+        for path in (self.folder / "warehouse").rglob("*"):
+            if path.is_file() and str(path) not in files:
+                path.unlink()
+
+    def table(self) -> Table:
+        """The table as it is."""
+        return self._catalog().load_table("bench.t")
+
+    def _catalog(self) -> SqlCatalog:
+        return SqlCatalog(
+            "bench",
+            uri=f"sqlite:///{self.folder}/catalog.db",
+            warehouse=f"file://{self.folder}/warehouse",
+        )
+
+    def _make(self, facts: dict[str, object]) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        catalog = self._catalog()
+        catalog.create_namespace("bench")
+        table = catalog.create_table("bench.t", self._target.schema())
+        for batches in self._target.file_batches():
+            table.append(pa.Table.from_batches(batches))
+        catalog.close()
+        shutil.copy(self.folder / "catalog.db", self._made)
+        files = [str(path) for path in (self.folder / "warehouse").rglob("*") if path.is_file()]
+        self._facts.write_text(json.dumps({"target": facts, "files": files}))
