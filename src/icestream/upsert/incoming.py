@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from icestream.errors import DuplicateKeysError, InvalidDataError
-from icestream.memory import MemoryBudget
+from icestream.errors import DuplicateKeysError, InvalidDataError, MemoryBudgetError
+from icestream.memory import Lease, MemoryBudget, format_bytes
 from icestream.read.rows import Mask
 from icestream.upsert.grouped_rows import GroupedRows
 from icestream.upsert.key_columns import KeyColumns
@@ -125,9 +125,8 @@ class Incoming:
             yield self._bucket(None, joined(self._store.take_all()))
             return
         for number, batches in self._store.groups():
-            held = list(map(_copy, batches))
-            lease = self._budget.force(sum(batch.nbytes for batch in held))
-            yield self._bucket(number, joined(held))
+            lease = self._budget.force(0)
+            yield self._bucket(number, joined(self._held(batches, lease)))
             lease.release()
 
     def close(self) -> None:
@@ -152,6 +151,27 @@ class Incoming:
         column = rows.column(rows.schema.get_field_index(_DELETE.name))
         flags: npt.NDArray[np.bool_] = column.to_numpy(zero_copy_only=False)
         return flags
+
+    def _held(self, batches: Iterator[pa.RecordBatch], lease: Lease) -> list[pa.RecordBatch]:
+        """The rows of a bucket.
+
+        Raises:
+            MemoryBudgetError: If they are more than fit.
+        """
+        held = []
+        for batch in batches:
+            held.append(pa.concat_batches([batch]))  # A copy: it is cut from a chunk.
+            lease.resize(lease.held_bytes + held[-1].nbytes)
+            if lease.held_bytes > self._budget.limit_bytes:
+                needed = 6 * lease.held_bytes
+                raise MemoryBudgetError(
+                    f"the {self.rows} rows of the stream are too many, or too many have the same "
+                    f"key, to be merged in this limit: raise memory to {format_bytes(needed)} or "
+                    "more, or merge them in parts",
+                    needed_bytes=needed,
+                    limit_bytes=self._budget.limit_bytes,
+                )
+        return held
 
     def _keep(self, rows: pa.RecordBatch, keys: Keys) -> None:
         if self._store is None:
@@ -217,8 +237,3 @@ class Incoming:
             ", ".join(f"{n} = {v!r}" for n, v in zip(self._key.names, row, strict=True))
             for row in values
         ]
-
-
-def _copy(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A copy: what the spill gives is cut from chunks that it goes on to use."""
-    return pa.concat_batches([batch])
