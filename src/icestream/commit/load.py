@@ -179,15 +179,7 @@ class Load:
             )
         if self.branch == "":
             raise InvalidArgumentError("branch is empty: name a branch, or leave it out for main")
-        for key, value in (self.properties or {}).items():
-            if not isinstance(key, str) or not isinstance(value, str):
-                raise InvalidArgumentError(
-                    f"properties has {key!r}: {value!r}: snapshot properties are strings"
-                )
-            if key in _OUR_PROPERTIES:
-                raise InvalidArgumentError(
-                    f"properties has {key!r}, which every commit sets itself"
-                )
+        check_properties(self.properties)
 
     def run_files(self, files: Sequence[NewFile], schema: SchemaChange | None) -> WriteReport:
         """Commit files that were written before, as one snapshot.
@@ -239,6 +231,7 @@ class Load:
             in_flight.add(file.file_path for file in written.deletes)
             change = self._change(writer, written, before, removed, base, schema)
             if change.changes_something:
+                in_flight.mark()  # Also where no data file was written: manifests will be.
                 committed = landing.land(change, in_flight)
         except BaseException as error:
             writer.abort()
@@ -369,6 +362,21 @@ class _Budgets:
         if self.write is self.scan:
             return self.write.peak_bytes
         return self.write.peak_bytes + self.scan.peak_bytes + self.rows.peak_bytes
+
+
+def check_properties(properties: Mapping[str, str] | None) -> None:
+    """Refuse snapshot properties that can't be stored.
+
+    Raises:
+        InvalidArgumentError: Naming the first of them.
+    """
+    for key, value in (properties or {}).items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise InvalidArgumentError(
+                f"properties has {key!r}: {value!r}: snapshot properties are strings"
+            )
+        if key in _OUR_PROPERTIES:
+            raise InvalidArgumentError(f"properties has {key!r}, which every commit sets itself")
 
 
 def _schema_change(writer: TableWriter, written: Written) -> SchemaChange | None:

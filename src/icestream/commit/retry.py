@@ -29,6 +29,8 @@ _MIN_WAIT_MS = 50
 _MAX_WAIT_MS = 5_000
 # The longest wait after each try, in multiples of what a try takes; the last holds from then on.
 _FIRST_TIMES, _MOST_TIMES, _LAST_TIMES = 4, 24, 6
+_STATUS_CHECKS = "commit.status-check.num-retries"
+_STATUS_WAIT_MS = "commit.status-check.min-wait-ms"
 _UNKNOWN_TRIES = 3
 
 
@@ -110,13 +112,16 @@ class Backoff:
     again, so that whoever lost most often comes back soonest and none waits for ever.
 
     `commit.retry.*` table properties are honoured. `commit.retry.num-retries` is, only where it is
-    set: its usual 4 is too few for several writers, and the total time bounds the rest.
+    set: its usual 4 is too few for several writers, and the total time bounds the rest. So are
+    `commit.status-check.num-retries` and `.min-wait-ms`, for looking up what became of a commit.
     """
 
     retries: int | None
     min_wait_seconds: float
     max_wait_seconds: float
     total_seconds: float
+    status_checks: int = _UNKNOWN_TRIES
+    status_wait_seconds: float = 0.0
     tried: int = 0
     unknown: int = 0
     _started: float = field(default_factory=time.monotonic)
@@ -139,6 +144,8 @@ class Backoff:
                 names.COMMIT_TOTAL_RETRY_TIME_MS_DEFAULT,
             )
             / 1000,
+            status_checks=whole_number(properties, _STATUS_CHECKS, _UNKNOWN_TRIES),
+            status_wait_seconds=whole_number(properties, _STATUS_WAIT_MS, 0) / 1000,
         )
 
     def wait(self, outcome: Outcome) -> bool:
@@ -147,13 +154,15 @@ class Backoff:
         self.unknown += outcome is Outcome.UNKNOWN
         now = time.monotonic()
         left = self.total_seconds - (now - self._started)
-        if left <= 0 or self.unknown > _UNKNOWN_TRIES:
+        if left <= 0 or self.unknown > self.status_checks:
             return False
         if self.retries is not None and self.tried > self.retries:
             return False
         unit = max(self.min_wait_seconds, now - self._try_started)
         wait = random.uniform(unit / 2, unit * self._times())
-        time.sleep(min(left, self.max_wait_seconds, wait))
+        if outcome is Outcome.UNKNOWN:
+            wait = max(wait, self.status_wait_seconds)
+        time.sleep(min(left, max(self.max_wait_seconds, self.status_wait_seconds), wait))
         self._try_started = time.monotonic()
         return True
 

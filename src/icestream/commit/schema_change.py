@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection
 
 from pyiceberg.schema import Schema
+from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.name_mapping import update_mapping
 from pyiceberg.table.update import (
     AddSchemaUpdate,
     AssertCurrentSchemaId,
     AssertLastAssignedFieldId,
     SetCurrentSchemaUpdate,
+    SetPropertiesUpdate,
     TableRequirement,
     TableUpdate,
     update_table_metadata,
@@ -19,6 +23,8 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 
 from icestream.commit.change import SchemaChange
 from icestream.errors import CommitConflictError
+
+_ROOT_ID = -1
 
 
 class SchemaConflictError(CommitConflictError):
@@ -50,11 +56,40 @@ def apply_schema_change(
         AddSchemaUpdate(schema_=schema),
         SetCurrentSchemaUpdate(schema_id=-1),
     )
+    updates += _mapping_update(metadata, schema)
     requirements: tuple[TableRequirement, ...] = (
         AssertCurrentSchemaId(current_schema_id=change.base_schema_id),
         AssertLastAssignedFieldId(last_assigned_field_id=change.base_last_column_id),
     )
     return update_table_metadata(metadata, updates), updates, requirements
+
+
+def _mapping_update(metadata: TableMetadata, schema: Schema) -> tuple[TableUpdate, ...]:
+    """Have the table's name mapping know the new columns, if it has one."""
+    mapping = metadata.name_mapping()
+    if mapping is None:
+        return ()
+    known = set(metadata.schema().field_ids)
+    added: dict[int, list[NestedField]] = defaultdict(list)
+    waiting = [(_ROOT_ID, field) for field in schema.fields]
+    while waiting:
+        parent_id, field = waiting.pop(0)
+        if field.field_id not in known:
+            added[parent_id].append(field)
+        else:
+            waiting.extend((field.field_id, child) for child in _children(field.field_type))
+    if not added:
+        return ()
+    text = update_mapping(mapping, {}, added).model_dump_json()
+    return (SetPropertiesUpdate(updates={TableProperties.DEFAULT_NAME_MAPPING: text}),)
+
+
+def _children(kind: IcebergType) -> tuple[NestedField, ...]:
+    if isinstance(kind, StructType):
+        return kind.fields
+    if isinstance(kind, ListType):
+        return (kind.element_field,)
+    return (kind.key_field, kind.value_field) if isinstance(kind, MapType) else ()
 
 
 def _covers(current: Schema, wanted: Schema) -> bool:

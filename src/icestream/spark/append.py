@@ -15,6 +15,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from icestream.commit.commit_files import commit_files
 from icestream.commit.landing import TableLanding, check_branch
+from icestream.commit.load import check_properties
 from icestream.commit.load_id import check_load_id, find_load
 from icestream.commit.write_files import write_files, write_target
 from icestream.memory import DEFAULT_MEMORY, MemoryBudget, parse_bytes
@@ -23,7 +24,7 @@ from icestream.spark.installed import pyspark_module
 from icestream.spark.session import MEMORY_SETTING
 from icestream.spark.tables import load_table
 from icestream.upkeep.orphans import delete_write
-from icestream.write.schema import SchemaMode
+from icestream.write.schema import SchemaMode, plan_schema
 from icestream.write.target import WriteTarget
 
 if TYPE_CHECKING:
@@ -67,13 +68,16 @@ def append(
     """
     began = time.monotonic()
     check_load_id(load_id)
+    check_properties(properties)
     loaded = load_table(table, catalog)
     landing = TableLanding(loaded)
     metadata = landing.refresh()
     check_branch(metadata, branch or MAIN_BRANCH, table=landing.name)
     if find_load(metadata, branch or MAIN_BRANCH, load_id) is not None:
         return commit_files(loaded, (), branch=branch, load_id=load_id)
-    target = write_target(loaded, schema=_arrow_schema(frame), schema_mode=schema_mode)
+    target = write_target(loaded)
+    plan = plan_schema(target, _arrow_schema(frame), mode=schema_mode)
+    target = target.with_schema(plan.schema)
     memory_bytes = parse_bytes(
         memory or frame.sparkSession.conf.get(MEMORY_SETTING, None) or DEFAULT_MEMORY
     )
@@ -97,6 +101,8 @@ def append(
     peak_bytes = max((peak for _, peak in results), default=0)
     return replace(
         report,
+        schema_changes=() if report.already_committed else plan.changes,
+        columns_discarded=() if report.already_committed else plan.discarded,
         peak_bytes_held=peak_bytes,
         memory_limit_bytes=memory_bytes,
         seconds=time.monotonic() - began,

@@ -19,6 +19,7 @@ from icestream.commit.committer import Committed
 from icestream.commit.in_flight import InFlightWrite
 from icestream.commit.landing import TableLanding, check_branch
 from icestream.commit.live_files import LiveFiles
+from icestream.commit.load import check_properties
 from icestream.errors import CommitConflictError, CorruptFileError, InvalidArgumentError
 from icestream.memory import DEFAULT_MEMORY, MemoryBudget, as_budget
 from icestream.read.file_test import file_test
@@ -82,11 +83,7 @@ def compact(
         )
     if isinstance(min_files, bool) or not isinstance(min_files, int) or min_files < 1:
         raise InvalidArgumentError(f"min_files is {min_files!r}: give a number from 1 on")
-    for key, value in (properties or {}).items():
-        if not isinstance(key, str) or not isinstance(value, str):
-            raise InvalidArgumentError(
-                f"properties has {key!r}: {value!r}: snapshot properties are strings"
-            )
+    check_properties(properties)
     budget = as_budget(memory)
     half = max(1, budget.limit_bytes // 2)
     compaction = _Compaction(

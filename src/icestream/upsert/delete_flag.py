@@ -13,6 +13,7 @@ from pyiceberg.types import NestedField
 from icestream.commit.removal import null_stays
 from icestream.errors import InvalidArgumentError
 from icestream.read.rows import Mask, compile_filter, fit_literals
+from icestream.upsert.own_columns import decoded
 from icestream.write.types import new_type, plain
 
 
@@ -33,7 +34,7 @@ class DeleteFlag:
         mask = compile_filter(row_filter, schema, True)
 
         def of_batch(batch: pa.RecordBatch) -> pa.Array:
-            columns = [_decoded(batch.column(f.name)).cast(f.type) for f in wanted]
+            columns = [decoded(batch.column(f.name)).cast(f.type) for f in wanted]
             return mask(pa.RecordBatch.from_arrays(columns, schema=wanted))
 
         return of_batch
@@ -75,7 +76,3 @@ def _single_values(stream: pa.Schema) -> Schema:
         if kind is not None:
             fields.append(NestedField(number, field.name, kind, required=False))
     return Schema(*fields)
-
-
-def _decoded(array: pa.Array) -> pa.Array:
-    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array

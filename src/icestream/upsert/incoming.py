@@ -19,6 +19,7 @@ from icestream.upsert.key_hash import KeyHash, Keys
 from icestream.upsert.key_index import KeyIndex, Rows, Sieve
 from icestream.upsert.key_range import KeyRange
 from icestream.upsert.options import MergeOptions
+from icestream.upsert.own_columns import decoded
 from icestream.write.row_buffer import cut, joined
 from icestream.write.table_writer import TableWriter
 
@@ -185,7 +186,7 @@ class Incoming:
             columns = [*columns, pc.fill_null(self._is_delete(piece), False)]
             schema = schema.append(_DELETE)
         if self._options.last_by is not None:
-            values = piece.column(piece.schema.get_field_index(self._options.last_by))
+            values = decoded(piece.column(piece.schema.get_field_index(self._options.last_by)))
             columns = [*columns, values]
             schema = schema.append(pa.field(_LAST_BY, values.type))
         return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -82,10 +82,10 @@ class KeyIndex:
         either = same | np.append(same[1:], False) if len(same) else same
         return self._rows[either]
 
-    def keep_last(self, last_by: pa.ChunkedArray | None) -> Rows:
+    def keep_last(self, last_by: pa.Array | None) -> Rows:
         """Leave one row for each key: the last that came, or that with the highest value.
 
-        Of equal values the row that came last counts; null is lowest.
+        Of equal values the row that came last counts; null is lowest, and NaN highest.
 
         Returns:
             The rows that are left out.
@@ -94,7 +94,8 @@ class KeyIndex:
         if last_by is None:
             rank: Rows = self._rows
         else:
-            by_value = pc.sort_indices(last_by, null_placement="at_start").to_numpy()
+            by_value = pc.sort_indices(last_by).to_numpy()  # NaN after numbers, and null at the end
+            by_value = np.roll(by_value, last_by.null_count)
             ranks = np.empty(len(by_value), np.int64)
             ranks[by_value] = np.arange(len(by_value))
             rank = ranks[self._rows]

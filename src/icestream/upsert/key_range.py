@@ -49,14 +49,19 @@ class KeyRange:
     def __init__(self, key: KeyColumns) -> None:
         self._key = key
         self._bounds: list[tuple[Any, Any] | None] = [None] * len(key.fields)
+        self._ordered = [_is_ordered(field.field_type) for field in key.fields]
 
     def add(self, columns: Sequence[pa.Array]) -> None:
         """Widen the range by more keys."""
-        for number, (field, column) in enumerate(zip(self._key.fields, columns, strict=True)):
-            if not _is_ordered(field.field_type):
+        for number, column in enumerate(columns):
+            if not self._ordered[number]:
                 continue
             found = pc.min_max(column)
-            low, high = found["min"].as_py(), found["max"].as_py()
+            try:
+                low, high = found["min"].as_py(), found["max"].as_py()
+            except (ValueError, OverflowError):  # Moments before the year 1, or after 9999.
+                self._ordered[number], self._bounds[number] = False, None
+                continue
             if low is None:
                 continue
             before = self._bounds[number]

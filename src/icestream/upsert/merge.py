@@ -35,6 +35,7 @@ from icestream.upsert.options import (
     WhenNotMatched,
     WriteMode,
 )
+from icestream.upsert.own_columns import check_order
 from icestream.upsert.row_change import RowChange
 from icestream.write.schema import SchemaMode
 from icestream.write.source import ArrowSource
@@ -168,6 +169,7 @@ class _Merge:
                     f"the stream has no column {options.last_by!r} (last_by): it has "
                     f"{', '.join(stream.names[:20])}"
                 )
+            check_order(options.last_by, stream.field(options.last_by).type)
             if options.schema_mode != "evolve":
                 needed.add(options.last_by)
         return pa.schema([f for f in stream if f.name in known or f.name not in needed])

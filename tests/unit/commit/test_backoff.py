@@ -60,3 +60,16 @@ def test_a_quick_try_waits_for_as_long_as_the_table_says(monkeypatch):
 def test_no_wait_is_longer_than_the_table_allows(monkeypatch):
     waits = _waits(monkeypatch, try_seconds=30.0, tries=5, **{"max-wait-ms": "700"})
     assert waits == [0.7] * 5
+
+
+def test_status_checks_are_as_many_and_as_far_apart_as_the_table_says() -> None:
+    waits: list[float] = []
+    properties = {
+        "commit.status-check.num-retries": "5",
+        "commit.status-check.min-wait-ms": "7000",
+    }
+    backoff = Backoff.of(properties)
+    with mock.patch("icestream.commit.retry.time.sleep", waits.append):
+        tried = sum(backoff.wait(Outcome.UNKNOWN) for _ in range(20))
+    assert tried == len(waits) == 5
+    assert min(waits) >= 7

@@ -206,3 +206,18 @@ def test_columns_that_are_not_the_tables_are_dropped_and_named(catalog: SqlCatal
     assert report.columns_discarded == ("new",)
     assert "new" not in table.refresh().schema().column_names
     assert len(table.schemas()) == 1
+
+
+def test_the_name_mapping_learns_the_new_columns(catalog: SqlCatalog) -> None:
+    schema = Schema(
+        NestedField(1, "id", LongType()),
+        NestedField(2, "place", StructType(NestedField(3, "x", LongType()))),
+    )
+    mapping = schema.name_mapping.model_dump_json()
+    properties = {"schema.name-mapping.default": mapping}
+    table = catalog.create_table("db.mapped", schema, properties=properties)
+    rows = pa.table({"id": [1], "place": [{"x": 1, "y": [2]}], "new": [{"a": "b"}]})
+    ice.append(table, rows, schema_mode="evolve")
+    assert table.refresh().name_mapping().model_dump() == table.schema().name_mapping.model_dump()
+    ice.append(table, pa.table({"id": [2], "more": [1]}), schema_mode="evolve")
+    assert table.refresh().name_mapping().model_dump() == table.schema().name_mapping.model_dump()
