@@ -50,10 +50,12 @@ interop: peers  ## What we write is read by Polars, Daft and DuckDB, and the oth
 bench: install  ## The benchmark tables at full size (minutes, and 10 GB of disk); BENCH="--sets a b"
 	$(BIN)/python -m benchmarks.run $(BENCH)
 	$(BIN)/python -m benchmarks.write
+	$(BIN)/python -m benchmarks.merge
 
 bench-quick: install  ## The same at a hundredth of the size
 	$(BIN)/python -m benchmarks.run --quick
 	$(BIN)/python -m benchmarks.write --quick
+	$(BIN)/python -m benchmarks.merge --quick
 
 soak: install  ## The long versions of the memory tests
 	$(BIN)/python -m pytest -m slow

@@ -370,6 +370,39 @@ def _as_the_properties_say(writing: Writing) -> WrittenTable:
     return WrittenTable.of(table, rows)
 
 
+def _merged(writing: Writing, mode: str, spec: PartitionSpec) -> WrittenTable:
+    """Rows of every type merged twice, and some deleted; version 1 has no merge-on-read."""
+    modes = {"write.merge.mode": mode, "write.delete.mode": mode}
+    table = writing.create(all_types_schema(), spec, **modes)
+    first = all_types_rows(300, seed=1)
+    second = all_types_rows(500, seed=2).slice(100, 300)
+    third = all_types_rows(500, seed=3).slice(350, 100)
+    ice.append(table, first)
+    ice.merge(table, second, on="id")
+    ice.merge(table, third, on="id")
+    ice.delete(table, "id < 20 or id = 360")
+    kept = [first.slice(20, 80), second.slice(0, 250), third.slice(0, 10), third.slice(11)]
+    return WrittenTable.of(table, pa.concat_tables(kept))
+
+
+def _merged_on_write(writing: Writing) -> WrittenTable:
+    return _merged(writing, "copy-on-write", UNPARTITIONED_PARTITION_SPEC)
+
+
+def _merged_on_read(writing: Writing) -> WrittenTable:
+    return _merged(writing, "merge-on-read", UNPARTITIONED_PARTITION_SPEC)
+
+
+def _partitions_merged_on_read(writing: Writing) -> WrittenTable:
+    """Updates move rows from partition to partition."""
+    by_flag = PartitionSpec(PartitionField(_flag_id(), 1000, IdentityTransform(), "flag"))
+    return _merged(writing, "merge-on-read", by_flag)
+
+
+def _flag_id() -> int:
+    return all_types_schema().find_field("boolean").field_id
+
+
 RECIPES: dict[str, Callable[[Writing], WrittenTable]] = {
     recipe.__name__.removeprefix("_"): recipe
     for recipe in (
@@ -385,5 +418,8 @@ RECIPES: dict[str, Callable[[Writing], WrittenTable]] = {
         _main_beside_a_branch,
         _odd_names,
         _as_the_properties_say,
+        _merged_on_write,
+        _merged_on_read,
+        _partitions_merged_on_read,
     )
 }
