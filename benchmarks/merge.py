@@ -114,6 +114,7 @@ def main() -> None:
     """Run the cases that were asked for and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a hundredth of the rows")
+    parser.add_argument("--scale", type=float, help="this part of the rows")
     parser.add_argument("--cases", type=lambda text: text.split(","), default=list(CASES))
     parser.add_argument("--engines", type=lambda text: text.split(","))
     parser.add_argument("--repeat", type=int, default=1)
@@ -130,7 +131,7 @@ def main() -> None:
             rows=count,
             memory=memory,
             clustered=clustered,
-            scale=QUICK_SCALE if options.quick else 1.0,
+            scale=options.scale or (QUICK_SCALE if options.quick else 1.0),
         )
         group = [
             MergeResult(replace(case, engine=engine))

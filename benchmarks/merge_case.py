@@ -45,7 +45,8 @@ class MergeCase:
 
     def scaled_target(self) -> Target:
         target = TARGETS[self.target]
-        return replace(target, rows=max(target.files, int(target.rows * self.scale)))
+        files = max(2, int(target.files * min(1.0, 100 * self.scale)))
+        return replace(target, rows=max(files, int(target.rows * self.scale)), files=files)
 
     def source(self) -> Source:
         return Source(max(10, int(self.rows * self.scale)), self.clustered)

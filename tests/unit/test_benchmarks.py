@@ -37,3 +37,18 @@ def test_the_write_table_runs_at_a_small_scale_and_every_row_is_in_the_table(
         (run,) = result["runs"]
         assert run["rows"] == run["rows_written"] > 0
         assert run["snapshots"] == 1
+
+
+def test_the_merge_table_runs_at_a_small_scale_and_all_engines_change_the_same_rows(
+    tmp_path: Path,
+) -> None:
+    command = [sys.executable, "-m", "benchmarks.merge", "--root", str(tmp_path)]
+    command += ["--scale", "0.001", "--cases", "10k"]
+    command += ["--engines", "pyiceberg,icestream,icestream-mor"]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (saved,) = tmp_path.glob("results/*-merge.json")
+    results = json.loads(saved.read_text())["results"]
+    runs = {result["case"]["engine"]: result["runs"][0] for result in results}
+    assert {(run["updated"], run["inserted"]) for run in runs.values()} == {(9, 1)}
+    assert runs["icestream"]["snapshots"] == runs["icestream-mor"]["snapshots"] == 1
