@@ -81,6 +81,8 @@ def keys_of_files(
     live: LiveFiles, tasks: Sequence[FileScanTask], key: KeyColumns, incoming: Incoming
 ) -> Iterator[KeysOfFile]:
     """Read the key columns of files, and leave out keys that the stream does not have, mostly."""
+    if not tasks:
+        return
     arrays = key.in_batches_of(live.selected(key.names))
     for located in live.located(tasks, key.names):
         keys = incoming.hash(arrays(located.rows))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions import AlwaysFalse, BooleanExpression
 from pyiceberg.table import FileScanTask, Table, Transaction
 from pyiceberg.table.snapshots import Operation
 
@@ -207,8 +207,10 @@ class _Merge:
         if incoming is None or not incoming.rows:
             return Removed()
         assert self._key is not None
-        row_filter = incoming.range.filter()
         live = LiveFiles(base.target, base.branch, base.scan_budget)
+        # A column that this very merge adds is null in every row of the table.
+        is_new = not self._key.ids <= set(live.schema.field_ids)
+        row_filter = AlwaysFalse() if is_new else incoming.range.filter()
         try:
             self._tasks = live.tasks(live.ask(row_filter))
             self._matches = self._match(live, incoming, writer, base)
@@ -238,7 +240,8 @@ class _Merge:
         )
         rewritten = [*self._applied.removed, *self._applied.deleted_from]
         return {
-            "write_mode": "merge-on-read" if self._on_read else "copy-on-write",
+            "write_mode": self._options.write_mode
+            or ("merge-on-read" if self._on_read else "copy-on-write"),
             "files_read": len(read),
             "files_kept": self._files_before - len(self._applied.removed),
             "bytes_read": key_bytes + sum(file.file_size_in_bytes for file in rewritten),
