@@ -103,7 +103,8 @@ class _Part:
             return _as_word(_plain(column.cast(pa.uint8())))
         if pa.types.is_floating(kind):
             # Adding zero turns -0.0 into 0.0; every NaN becomes the same one.
-            values: npt.NDArray[np.float64] = _plain(column.cast(pa.float64())) + 0.0
+            with np.errstate(invalid="ignore"):
+                values: npt.NDArray[np.float64] = _plain(column.cast(pa.float64())) + 0.0
             values[np.isnan(values)] = np.nan
             return values.view(np.uint64)
         if pa.types.is_integer(kind):
