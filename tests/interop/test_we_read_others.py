@@ -17,6 +17,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import IcebergType, StructType
 
 import icestream as ice
 from tests.support.partitions import partition_rows, partition_schema
@@ -38,8 +39,6 @@ _every_engine = pytest.mark.parametrize(
     ],
     indirect=True,
 )
-# Columns that an engine can't write to an Iceberg table. PyIceberg makes null lists of structs [].
-_CANNOT_WRITE: dict[str, set[str]] = {"pyiceberg": {"points"}, "polars": set(), "daft": set()}
 
 
 @pytest.fixture
@@ -65,6 +64,11 @@ class _Write:
     def __call__(self, table: Table, rows: pa.Table, mode: str = "append") -> None:
         self._write(table, rows, mode)
         table.refresh()
+
+    def can_write(self, kind: IcebergType) -> bool:
+        """PyIceberg 0.12 makes empty ones of lists and maps of structs that are null."""
+        inner = getattr(kind, "element_type", getattr(kind, "value_type", None))
+        return self.engine != "pyiceberg" or not isinstance(inner, StructType)
 
 
 @pytest.fixture
@@ -92,8 +96,7 @@ def _read(table: Table) -> list[dict[str, Any]]:
 @_every_engine
 @pytest.mark.parametrize("version", ["1", "2"])
 def test_every_type_is_read_and_written_on(catalog, write, version):
-    left_out = _CANNOT_WRITE[write.engine]
-    schema = Schema(*(field for field in all_types_schema().fields if field.name not in left_out))
+    schema = Schema(*(f for f in all_types_schema().fields if write.can_write(f.field_type)))
     rows = all_types_rows(300).select([field.name for field in schema.fields])
     table = catalog.create_table("db.t", schema, properties={"format-version": version})
     write(table, rows.slice(0, 100))
