@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -44,21 +45,18 @@ class Target:
 
     def batch(self, keys: np.ndarray, version: int) -> pa.RecordBatch:
         """Rows with some keys; those of another version have other values."""
-        rng = np.random.default_rng([400, version, int(keys[0])])
-        data = {"id": pa.array(keys)}
-        if self.text_key:
-            data["code"] = pa.array(
-                [f"{key:08x}-{key * 31 % 65536:04x}-4000-8000-{key:012x}" for key in keys.tolist()]
-            )
-            data["region"] = pa.array((keys % 7).astype(np.int32))
-        data["amount"] = col.amounts(rng, len(keys))
-        data["customer"] = col.words(rng, len(keys))
-        data["active"] = col.flags(rng, len(keys))
-        data["created_at"] = col.timestamps(rng, len(keys))
-        for extra in range(len(data), self.columns):
-            make = (col.doubles, col.amounts)[extra % 2] if extra % 8 else col.words
-            data[f"c{extra}"] = make(rng, len(keys))
-        return pa.RecordBatch.from_pydict(data)
+        key, values = self._key(keys), _values(self, version)
+        columns = [column.slice(0, len(keys)) for column in values.columns]
+        return pa.RecordBatch.from_arrays(
+            [*key.values(), *columns], names=[*key, *values.schema.names]
+        )
+
+    def _key(self, keys: np.ndarray) -> dict[str, pa.Array]:
+        if not self.text_key:
+            return {"id": pa.array(keys)}
+        texts = [f"{k:08x}-{k * 31 % 65536:04x}-4000-8000-{k:012x}" for k in keys.tolist()]
+        regions = pa.array((keys % 7).astype(np.int32))
+        return {"id": pa.array(keys), "code": pa.array(texts), "region": regions}
 
     def schema(self) -> pa.Schema:
         """Of every batch."""
@@ -71,6 +69,22 @@ class Target:
             last = min(self.rows, first + per_file)
             starts = range(first, last, self.batch_rows)
             yield [self.batch(np.arange(s, min(last, s + self.batch_rows)), 0) for s in starts]
+
+
+@cache
+def _values(target: Target, version: int) -> pa.RecordBatch:
+    """All columns but the key, of a whole batch: made once, as streams must cost little."""
+    rng, count = np.random.default_rng([400, version]), target.batch_rows
+    data = {
+        "amount": col.amounts(rng, count),
+        "customer": col.words(rng, count),
+        "active": col.flags(rng, count),
+        "created_at": col.timestamps(rng, count),
+    }
+    for extra in range(len(data) + 1, target.columns):
+        make = (col.doubles, col.amounts)[extra % 2] if extra % 8 else col.words
+        data[f"c{extra}"] = make(rng, count)
+    return pa.RecordBatch.from_pydict(data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +153,15 @@ class Prepared:
     def _make(self, facts: dict[str, object]) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
+        import icestream as ice  # Here, as the peers' environment has none.
+
         catalog = self._catalog()
         catalog.create_namespace("bench")
         table = catalog.create_table("bench.t", self._target.schema())
-        for batches in self._target.file_batches():
-            table.append(pa.Table.from_batches(batches))
+        files = [ice.write_files(table, batches) for batches in self._target.file_batches()]
+        ice.commit_files(table, [file for written in files for file in written])
         catalog.close()
+        assert len(files) == self._target.files
         shutil.copy(self.folder / "catalog.db", self._made)
         files = [str(path) for path in (self.folder / "warehouse").rglob("*") if path.is_file()]
         self._facts.write_text(json.dumps({"target": facts, "files": files}))

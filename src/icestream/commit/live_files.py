@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.schema import Schema
@@ -63,11 +65,20 @@ class LiveFiles:
             yield from batches
 
     def located(
-        self, tasks: Sequence[FileScanTask], columns: Sequence[str] | None = None
+        self,
+        tasks: Sequence[FileScanTask],
+        columns: Sequence[str] | None = None,
+        positions: Sequence[npt.NDArray[np.int64]] | None = None,
     ) -> Iterator[Located]:
-        """The rows of some files that are not deleted, with their positions, file by file."""
+        """The rows of some files that are not deleted, with their positions, file by file.
+
+        Args:
+            tasks: The files.
+            columns: Which columns; all by default.
+            positions: The only rows of each file that are wanted; all by default.
+        """
         asked = request(self._scan(), columns=columns)
-        return read_located(asked, tasks, budget=self.budget)
+        return read_located(asked, tasks, budget=self.budget, positions=positions)
 
     def selected(self, columns: Sequence[str]) -> Schema:
         """The schema of rows of which only some columns are read."""

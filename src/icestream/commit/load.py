@@ -16,6 +16,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
 
+from icestream.commit.budgets import Budgets
 from icestream.commit.change import Change, Counts, Key, SchemaChange
 from icestream.commit.committer import Committed
 from icestream.commit.handed_over import find_files
@@ -29,7 +30,7 @@ from icestream.commit.load_id import (
     find_load,
 )
 from icestream.commit.schema_change import SchemaConflictError, loosen
-from icestream.errors import InvalidArgumentError
+from icestream.errors import InvalidArgumentError, MemoryBudgetError
 from icestream.memory import MemoryBudget, as_budget
 from icestream.report import WriteReport
 from icestream.write.new_file import NewFile
@@ -204,7 +205,7 @@ class Load:
             return self._already(already)
         in_flight = InFlightWrite(target, operation=self.operation.value)
         in_flight.take_over(before.files)
-        budgets = _Budgets.of(as_budget(self.memory), shares=self.removal.shares)
+        budgets = Budgets.of(as_budget(self.memory), shares=self.removal.shares)
         columns = stream.schema and self.intake.columns(stream.schema, target)
         writer = TableWriter(
             target,
@@ -238,6 +239,8 @@ class Load:
             if isinstance(error, InvalidArgumentError):
                 in_flight.give_back()  # the caller may mend the call, and commit them then
             in_flight.abandon()
+            if isinstance(error, MemoryBudgetError):
+                raise budgets.of_the_whole(error) from error
             raise
         written = replace(written, bytes_spilled=written.bytes_spilled + removed.bytes_spilled)
         return self._report(change, written, writer, committed, budgets)
@@ -312,7 +315,7 @@ class Load:
         written: Written,
         writer: TableWriter,
         committed: Committed | None,
-        budgets: _Budgets,
+        budgets: Budgets,
     ) -> WriteReport:
         if committed is not None and committed.already is not None:
             return self._already(committed.already)
@@ -339,29 +342,6 @@ class Load:
             peak_bytes_held=budgets.peak_bytes,
             memory_limit_bytes=budgets.limit_bytes,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _Budgets:
-    """The caller's limit: all of it for writing, or cut in equal parts."""
-
-    write: MemoryBudget
-    scan: MemoryBudget
-    rows: MemoryBudget
-    limit_bytes: int
-
-    @classmethod
-    def of(cls, budget: MemoryBudget, *, shares: int) -> _Budgets:
-        if shares == 1:
-            return cls(budget, budget, budget, budget.limit_bytes)
-        write, scan, rows = (MemoryBudget(max(1, budget.limit_bytes // shares)) for _ in range(3))
-        return cls(write, scan, rows, budget.limit_bytes)
-
-    @property
-    def peak_bytes(self) -> int:
-        if self.write is self.scan:
-            return self.write.peak_bytes
-        return self.write.peak_bytes + self.scan.peak_bytes + self.rows.peak_bytes
 
 
 def check_properties(properties: Mapping[str, str] | None) -> None:

@@ -32,7 +32,11 @@ class Located:
 
 
 def read_located(
-    asked: ScanRequest, tasks: Sequence[FileScanTask], *, budget: MemoryBudget
+    asked: ScanRequest,
+    tasks: Sequence[FileScanTask],
+    *,
+    budget: MemoryBudget,
+    positions: Sequence[npt.NDArray[np.int64]] | None = None,
 ) -> Iterator[Located]:
     """The rows of some files that are not deleted, file by file in the order given.
 
@@ -40,10 +44,17 @@ def read_located(
         asked: Which columns; its filter is not applied.
         tasks: The files.
         budget: Bounds what reading holds.
+        positions: The only rows of each file that are wanted, ascending; all by default.
     """
     context = replace(asked.context, located=True, read_schema=asked.context.schema)
     splits = [
-        replace(split, number=number, context=context, filtered=False)
+        replace(
+            split,
+            number=number,
+            context=context,
+            filtered=False,
+            positions=None if positions is None else positions[number],
+        )
         for number, task in enumerate(tasks)
         for split in splits_of_tasks(asked, [task])
     ]
@@ -51,11 +62,11 @@ def read_located(
         return
     with read_splits(splits, memory=budget) as batches:
         for batch in batches:
-            *columns, files, positions = batch.columns
+            *columns, files, places = batch.columns
             schema = pa.schema([batch.schema.field(n) for n in range(len(columns))])
             yield Located(
                 files[0].as_py(),
-                positions.to_numpy(),
+                places.to_numpy(),
                 pa.RecordBatch.from_arrays(columns, schema=schema),
             )
-            del batch, columns, files, positions
+            del batch, columns, files, places

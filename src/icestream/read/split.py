@@ -78,6 +78,8 @@ class Split:
         constants: Identity partition values by field id, for columns the file does not hold.
         context: What it shares with the other splits of the scan.
         number: Tells the files of a scan with `located` apart.
+        positions: The only rows of the file that are wanted, ascending (a NumPy array); None means
+            all. Row groups without any of them are not read.
         id: Stable for the same snapshot, file and row groups.
     """
 
@@ -91,6 +93,7 @@ class Split:
     constants: tuple[tuple[int, Any], ...]
     context: ReadContext = field(repr=False)
     number: int = 0
+    positions: Any = field(default=None, repr=False, compare=False)
 
     @property
     def id(self) -> str:

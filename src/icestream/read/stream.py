@@ -155,16 +155,19 @@ class UnitStream:
     def _finish(self, raw: pa.RecordBatch) -> Step:
         first, count = self._position, raw.num_rows
         self._position += count
+        wanted = self._wanted(first, count)
+        if wanted is not None:  # Before anything is made of the other rows.
+            raw = raw.take(wanted)
         batch = self._file.projection(raw.schema)(raw)
         del raw
         if self._split.context.located:
-            batch = _with_location(batch, self._split.number, first)
+            batch = _with_location(batch, self._split.number, first, wanted)
         decoded_bytes = batch.get_total_buffer_size()
         deleted = self._file.deleted()
         if deleted is not None:
             keep = keep_mask(deleted, first, count)
             if keep is not None:
-                batch = batch.filter(keep)
+                batch = batch.filter(keep if wanted is None else keep.take(wanted))
         if self._mask is not None and batch.num_rows:
             batch = batch.filter(self._mask(batch))
         if self._select is not None:
@@ -172,6 +175,14 @@ class UnitStream:
         ready = self._collect(batch, whole=batch.num_rows == count)
         waiting = sum(b.get_total_buffer_size() for b in self._waiting)
         return Step(count, decoded_bytes, ready, waiting)
+
+    def _wanted(self, first: int, count: int) -> pa.Array | None:
+        """Which rows of a step are wanted; None for all."""
+        positions = self._split.positions
+        if positions is None:
+            return None
+        start, stop = np.searchsorted(positions, (first, first + count))
+        return pa.array(positions[start:stop] - first)
 
     def _collect(self, batch: pa.RecordBatch, *, whole: bool) -> list[pa.RecordBatch]:
         """Deliver a batch, or hold a small remainder of one back to be joined with the next."""
@@ -202,12 +213,13 @@ class UnitStream:
         return [joined]
 
 
-def _with_location(batch: pa.RecordBatch, number: int, first: int) -> pa.RecordBatch:
-    """The batch with two more columns: its file's number, and the positions from `first` on."""
-    rows = batch.num_rows
-    files = pa.array(np.full(rows, number, np.int32))
-    positions = pa.array(np.arange(first, first + rows))
+def _with_location(
+    batch: pa.RecordBatch, number: int, first: int, wanted: pa.Array | None
+) -> pa.RecordBatch:
+    """The batch with two more columns: its file's number, and the rows' positions."""
+    files = pa.array(np.full(batch.num_rows, number, np.int32))
+    offsets = np.arange(batch.num_rows) if wanted is None else wanted.to_numpy()
     return pa.RecordBatch.from_arrays(
-        [*batch.columns, files, positions],
+        [*batch.columns, files, pa.array(first + offsets, pa.int64())],
         schema=batch.schema.append(_FILE).append(_POSITION),
     )

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -191,7 +192,10 @@ class OpenFile:
         )
         starts = _row_starts(metadata)
         kept = [
-            g for g in wanted if metadata.row_group(g).num_rows and matches(metadata.row_group(g))
+            g
+            for g in wanted
+            if self._has_wanted_rows(starts[g], metadata.row_group(g).num_rows)
+            and matches(metadata.row_group(g))
         ]
         environment.counters.row_groups_skipped.add(len(wanted) - len(kept))
         buffer = parquet.buffer_bytes(environment.limit_bytes, len(leaves))
@@ -215,6 +219,13 @@ class OpenFile:
                 unit.prefetch_bytes = fetches.window_bytes
             units.append(unit)
         return units
+
+    def _has_wanted_rows(self, first: int, count: int) -> bool:
+        positions = self.split.positions
+        if positions is None:
+            return count > 0
+        start, stop = np.searchsorted(positions, (first, first + count))
+        return bool(start < stop)
 
     def _orc_units(self, handle: pa.NativeFile) -> list[Unit]:
         split = self.split

@@ -12,9 +12,11 @@ from pyiceberg.table import FileScanTask
 
 from icestream.commit.live_files import LiveFiles
 from icestream.read.located import Located
-from icestream.upsert.matches import Matches
+from icestream.upsert.matches import Matches, Update
 from icestream.upsert.row_change import Changed, RowChange, UpdatesInOrder, places
 from icestream.write.table_writer import TableWriter
+
+_COMPARED_ROWS = 16_384
 
 
 @dataclass(slots=True)
@@ -154,15 +156,37 @@ class MergeOnRead:
     def _compare(self, chosen: list[FileScanTask], numbers: list[int], matches: Matches) -> None:
         reading = -1
         updates = UpdatesInOrder(iter(()))
-        for located in self._live.located(chosen):
+        found: list[tuple[pa.RecordBatch, Update]] = []
+        known = [matches.positions(number) for number in numbers]
+        wanted = [positions for positions in known if positions is not None]
+        for located in self._live.located(chosen, positions=wanted or None):
             if located.number != reading:
+                self._replace_found(chosen, reading, found)
                 reading = located.number
                 updates = UpdatesInOrder(matches.updates(numbers[reading]))
             for update in updates.up_to(int(located.positions[-1])):
                 at = places(located.positions, update.positions)
-                current = self._writer.conform(located.rows.take(pa.array(at)))
-                self._replace(chosen[reading], self._change.of(current, update))
+                found.append((located.rows.take(pa.array(at)), update))
+            if sum(len(update.positions) for _, update in found) >= _COMPARED_ROWS:
+                self._replace_found(chosen, reading, found)
             del located
+        self._replace_found(chosen, reading, found)
+
+    def _replace_found(
+        self,
+        chosen: list[FileScanTask],
+        number: int,
+        found: list[tuple[pa.RecordBatch, Update]],
+    ) -> None:
+        """Change the rows found in a file, many at a time: each comparison has its price."""
+        if found:
+            current = self._writer.conform(pa.concat_batches([rows for rows, _ in found]))
+            update = Update(
+                np.concatenate([update.positions for _, update in found]),
+                pa.concat_batches([update.rows for _, update in found]),
+            )
+            found.clear()
+            self._replace(chosen[number], self._change.of(current, update))
 
     def _replace(self, task: FileScanTask, changed: Changed) -> None:
         self._done.count(changed)

@@ -30,7 +30,7 @@ class KeyGaps:
                 self._field = field
                 plain = column.drop_null()
                 bits = pa.int64() if plain.type.bit_width == 64 else pa.int32()
-                self._values = np.unique(plain.view(bits).to_numpy().astype(np.int64))
+                self._values = np.sort(plain.view(bits).to_numpy().astype(np.int64))
                 break
 
     def may_hold(self, task: FileScanTask) -> bool:

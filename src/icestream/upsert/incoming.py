@@ -123,7 +123,10 @@ class Incoming:
         if self._store is None:
             return
         if not self._store.is_spilled:
-            yield self._bucket(None, joined(self._store.take_all()))
+            bucket = self._bucket(None, joined(self._store.take_all()))
+            self.sieve = Sieve(self._budget.limit_bytes // _SIEVE_SHARE, bucket.rows.num_rows)
+            self.sieve.add(self.hash(self._arrays(bucket.rows)))
+            yield bucket
             return
         for number, batches in self._store.groups():
             lease = self._budget.force(0)

@@ -60,6 +60,10 @@ class MatchedInMemory:
         """The files with rows to change."""
         return sorted(self._by_file)
 
+    def positions(self, number: int) -> Positions:
+        """Where the rows to change of a file are."""
+        return np.concatenate([part[0] for part in self._by_file[number]])
+
     def updates(self, number: int) -> Iterator[Update]:
         """The rows to change of a file."""
         parts = self._by_file.pop(number)

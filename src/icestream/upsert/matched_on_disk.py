@@ -81,6 +81,10 @@ class MatchedOnDisk:
         """The files with rows to change."""
         return sorted(self._files)
 
+    def positions(self, number: int) -> None:
+        """Not known: they are on disk."""
+        return
+
     def updates(self, number: int) -> Iterator[Update]:
         """The rows to change of a file."""
         assert self._matched is not None

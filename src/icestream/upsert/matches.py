@@ -68,6 +68,10 @@ class Matches(Protocol):
         """The files with rows to change, by their number, ascending."""
         ...
 
+    def positions(self, number: int) -> Positions | None:
+        """Where the rows to change of a file are, if that is known without asking for them."""
+        ...
+
     def updates(self, number: int) -> Iterator[Update]:
         """The rows to change of a file; ask for the files in their order, each once."""
         ...

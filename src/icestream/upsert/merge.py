@@ -96,8 +96,8 @@ def merge(
         isolation: `"serializable"` refuses the merge if others have added rows meanwhile whose keys
             might match; `"snapshot"` only if they have changed the same files. By default what the
             table property `write.merge.isolation-level` says, or serializable.
-        memory: The most bytes held: a third each for the stream's rows, reading and writing. Rows
-            that do not fit are spilled to temporary files (`TMPDIR`).
+        memory: The most bytes held: half for the stream's rows, a quarter each for reading and
+            writing. Rows that do not fit are spilled to temporary files (`TMPDIR`).
         schema_mode: As of `append`; likewise branch, properties and load_id.
 
     Returns:

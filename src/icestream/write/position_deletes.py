@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import struct
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -42,7 +42,7 @@ class PositionDeletes:
     One for each: readers then open only what concerns the file they read, and two changes that
     delete from different files are no conflict.
 
-    Memory: the positions given and the pages of their row group.
+    Memory: up to a million positions of one file, and the pages of their row group.
 
     Args:
         target: The table.
@@ -115,29 +115,25 @@ class _OpenFile:
     rows: int = 0
     first: int = 0
     last: int = -1
+    _waiting: list[npt.NDArray[np.int64]] = field(default_factory=list)
+    _waiting_rows: int = 0
     _stream: Any = None
     _writer: Any = None
 
     def append(self, positions: npt.NDArray[np.int64]) -> None:
-        """Write positions that follow those written before."""
-        try:
-            if self._writer is None:
-                self._stream = unbuffered_output(self.target.io, self.path).create()
-                self._writer = pq.ParquetWriter(
-                    self._stream, _SCHEMA, compression="zstd", store_schema=False
-                )
-                self.first = int(positions[0])
-            for start in range(0, len(positions), _GROUP_ROWS):
-                self._write(positions[start : start + _GROUP_ROWS])
-        except IcestreamError:
-            raise
-        except Exception as error:
-            raise self._error(error) from error
-        self.rows += len(positions)
+        """Take positions that follow those before; write them if they make a row group."""
+        if not self.rows:
+            self.first = int(positions[0])
         self.last = int(positions[-1])
+        self.rows += len(positions)
+        self._waiting.append(positions)
+        self._waiting_rows += len(positions)
+        if self._waiting_rows >= _GROUP_ROWS:
+            self._write_waiting()
 
     def close(self) -> DataFile:
         """Finish the file and describe it."""
+        self._write_waiting()
         try:
             self._writer.close()
             size = self._stream.tell()
@@ -172,6 +168,27 @@ class _OpenFile:
         if self._stream is not None:
             with suppress(Exception):
                 self._stream.close()
+
+    def _write_waiting(self) -> None:
+        positions = np.concatenate([np.zeros(0, np.int64), *self._waiting])
+        self._waiting.clear()
+        self._waiting_rows = 0
+        try:
+            if self._writer is None:
+                self._stream = unbuffered_output(self.target.io, self.path).create()
+                self._writer = pq.ParquetWriter(
+                    self._stream,
+                    _SCHEMA,
+                    compression="zstd",
+                    use_dictionary=["file_path"],
+                    store_schema=False,
+                )
+            for start in range(0, len(positions), _GROUP_ROWS):
+                self._write(positions[start : start + _GROUP_ROWS])
+        except IcestreamError:
+            raise
+        except Exception as error:
+            raise self._error(error) from error
 
     def _write(self, positions: npt.NDArray[np.int64]) -> None:
         name = pa.array([self.data_file.file_path])
