@@ -280,7 +280,7 @@ def test_of_two_merges_with_one_id_the_second_does_nothing(
 @pytest.mark.parametrize(
     "error", [RuntimeError("no more"), KeyboardInterrupt(), MemoryError()], ids=repr
 )
-@pytest.mark.parametrize("memory", ["12MB", "256MB"])
+@pytest.mark.parametrize("memory", ["16MB", "256MB"])
 def test_a_source_that_breaks_off_leaves_the_table_as_it_was(
     catalog: SqlCatalog, mode: str, error: BaseException, memory: str
 ) -> None:
@@ -289,7 +289,12 @@ def test_a_source_that_breaks_off_leaves_the_table_as_it_was(
 
     def source() -> Iterator[pa.RecordBatch]:
         for start in range(0, 45_000, 5_000):
-            rows = stream([(n, 1, f"text {n}, and more") for n in range(start, start + 5_000)])
+            rows = stream(
+                [
+                    (n, 1, f"text {n}, and more than that to fill the memory with rows")
+                    for n in range(start, start + 5_000)
+                ]
+            )
             yield from rows.to_batches()
         raise error
 

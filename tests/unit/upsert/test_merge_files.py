@@ -43,7 +43,7 @@ def _with(changes: dict[int, tuple[int, str] | None]) -> list[tuple[int, int, st
     return [rows[key] for key in sorted(rows)]
 
 
-@pytest.mark.parametrize("memory", ["12MB", "256MB"])
+@pytest.mark.parametrize("memory", ["16MB", "256MB"])
 @pytest.mark.parametrize("changed", [0, 499, 500, 2_600, 4_999], ids=str)
 def test_rows_before_the_first_change_are_kept(
     catalog: SqlCatalog, mode: str, changed: int, memory: str

@@ -348,7 +348,7 @@ def test_duplicates_in_the_table_are_all_changed(catalog: SqlCatalog, mode: str)
 def test_a_key_that_is_none_matches_too_much_to_hold(catalog: SqlCatalog) -> None:
     """Few rows of a stream match very many of the table: that is told, and not attempted."""
     table = make_table(catalog)
-    count = 400_000
+    count = 600_000
     ice.append(table, pa.table({"id": [1] * count, "part": list(range(count))}))
     with pytest.raises(ice.MemoryBudgetError, match="is the key one"):
         ice.merge(table, stream([(1, 1, "x")]), on="id", memory="15MB")

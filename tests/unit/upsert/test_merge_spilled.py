@@ -18,7 +18,7 @@ from tests.support.loads import BY_PART, head_of, listing, make_table, snapshots
 from tests.support.merges import MODES, nothing_in_vain
 
 _MEMORY = "16MB"
-_COUNT = 60_000
+_COUNT = 80_000
 _BATCH = 10_000
 
 
@@ -165,17 +165,21 @@ def test_dictionaries_that_say_which_is_last_are_spilled_too(catalog: SqlCatalog
     _check(table, {key: _row(key, 0) for key in range(_BATCH)})
 
 
+def _text_key(number: int) -> str:
+    return f"a key that is long, and ends with its number, which is {number}"
+
+
 def test_keys_of_several_columns_of_text(catalog: SqlCatalog, mode: str) -> None:
     table = make_table(catalog)
-    old = [(n, n % 3, f"key {n % 50_000}") for n in range(50_000)]
+    old = [(n, n % 3, _text_key(n)) for n in reversed(range(50_000))]
     ice.append(table, _arrow(old))
-    given = [(-n, n % 3, f"key {n}") for n in range(20_000, _COUNT + 20_000)]
+    given = [(-n, n % 3, _text_key(n)) for n in range(20_000, _COUNT + 20_000)]
     report = ice.merge(
-        table, _batches(_arrow(given)), on=["text", "part"], write_mode=mode, memory="12MB"
+        table, _batches(_arrow(given)), on=["text", "part"], write_mode=mode, memory=_MEMORY
     )
     assert report.bytes_spilled > 0
     assert (report.rows_updated, report.rows_inserted) == (30_000, _COUNT - 30_000)
-    _check(table, {row[0]: row for row in [*old[:20_000], *given]})
+    _check(table, {row[0]: row for row in [*old[-20_000:], *given]})
 
 
 def test_null_keys_are_inserted(catalog: SqlCatalog, mode: str) -> None:
@@ -212,7 +216,7 @@ def test_duplicates_in_the_table_are_all_changed(catalog: SqlCatalog, mode: str)
 def test_other_things_to_do_with_matches(catalog: SqlCatalog, mode: str, matched: Any) -> None:
     table = make_table(catalog)
     rows = {key: _row(key, 0) for key in range(_COUNT // 2)}
-    ice.append(table, _arrow(list(rows.values())))
+    ice.append(table, _arrow(list(rows.values())[::-1]))
     given = {key: _row(key, 1) for key in range(_COUNT // 4, _COUNT)}
     report = ice.merge(
         table,

@@ -281,18 +281,19 @@ def test_rows_of_every_type_are_as_they_were(catalog: SqlCatalog, mode: str) -> 
         assert report.snapshot_id is None
 
 
-@pytest.mark.parametrize("memory", ["12MB", "256MB"])
-def test_rows_of_every_type_are_updated(catalog: SqlCatalog, mode: str, memory: str) -> None:
+@pytest.mark.parametrize("spilled", [False, True])
+def test_rows_of_every_type_are_updated(
+    catalog: SqlCatalog, mode: str, spilled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if spilled:
+        monkeypatch.setattr("icestream.upsert.incoming._HELD_SHARE", 0.001)
     schema = all_types_schema()
     table = catalog.create_table("db.t", schema, properties={"format-version": "2"})
-    count = 200 if memory == "256MB" else 5_000
-    ice.append(table, all_types_rows(count // 2, seed=1))
-    new = all_types_rows(count, seed=2)
-    report = ice.merge(
-        table, new.to_batches(max_chunksize=777), on="id", write_mode=mode, memory=memory
-    )
-    assert (report.bytes_spilled > 0) == (memory == "12MB")
-    assert (report.rows_inserted, report.rows_updated) == (count // 2, count // 2)
+    ice.append(table, all_types_rows(500, seed=1))
+    new = all_types_rows(1_000, seed=2)
+    report = ice.merge(table, new.to_batches(max_chunksize=77), on="id", write_mode=mode)
+    assert (report.bytes_spilled > 0) == spilled
+    assert (report.rows_inserted, report.rows_updated) == (500, 500)
     with ice.scan(table) as batches:
         assert plain_rows(pa.table(batches), schema) == plain_rows(new, schema)
 
