@@ -13,7 +13,13 @@ from pyiceberg.table import FileScanTask
 from icestream.commit.live_files import LiveFiles
 from icestream.read.located import Located
 from icestream.upsert.matches import Matches, Update
-from icestream.upsert.row_change import Changed, RowChange, UpdatesInOrder, places
+from icestream.upsert.row_change import (
+    Changed,
+    RowChange,
+    UpdatesInOrder,
+    places,
+    replaced,
+)
 from icestream.write.table_writer import TableWriter
 
 _COMPARED_ROWS = 16_384
@@ -89,26 +95,26 @@ class CopyOnWrite:
     def _changed(self, located: Located, updates: UpdatesInOrder) -> tuple[pa.RecordBatch, bool]:
         """The rows as they are to be, and whether any of them is not as it was."""
         current = self._writer.conform(located.rows)
-        order = np.arange(current.num_rows)
-        parts = [current]
-        stays = np.ones(current.num_rows, np.bool_)
-        any_changed = False
+        at, new, deleted = [], [], []
         for update in updates.up_to(int(located.positions[-1])):
-            at = places(located.positions, update.positions)
-            changed = self._change.of(current.take(pa.array(at)), update)
+            where = places(located.positions, update.positions)
+            changed = self._change.of(current.take(pa.array(where)), update)
             self._done.count(changed)
-            if not changed.is_changed.any():
-                continue
-            any_changed = True
-            first = sum(part.num_rows for part in parts)
-            parts.append(changed.rows)
-            new = first + np.arange(changed.rows.num_rows)
-            order[at[changed.is_changed]] = new[changed.is_changed]
-            stays[at[changed.is_deleted]] = False
-        if not any_changed:
+            stays = changed.is_changed & ~changed.is_deleted
+            if stays.any():
+                at.append(where[stays])
+                new.append(changed.rows.filter(pa.array(stays)))
+            if changed.is_deleted.any():
+                deleted.append(where[changed.is_deleted])
+        if not at and not deleted:
             return current, False
-        joined = pa.concat_batches(parts)
-        return joined.take(pa.array(order[stays])), True
+        if at:
+            current = replaced(current, np.concatenate(at), pa.concat_batches(new))
+        if deleted:
+            keep = np.ones(current.num_rows, np.bool_)
+            keep[np.concatenate(deleted)] = False
+            current = current.filter(pa.array(keep))
+        return current, True
 
     def _write_before(self, task: FileScanTask, position: int) -> None:
         """Write the rows before a position, which are as they were to be."""

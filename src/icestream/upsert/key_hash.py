@@ -174,23 +174,36 @@ def _mix_bytes(
         words: Words = np.ndarray(
             (len(padded) - _WORD_BYTES + 1,), dtype="<u8", buffer=padded, strides=(1,)
         )
-        order = stable_order(-lengths)
-        ordered, left = starts[order] - low, lengths[order]
-        active = int(np.count_nonzero(left > 0))
-        while active:
-            rows = order[:active]
-            block = words[ordered[:active]]
-            partial = left[:active] < _WORD_BYTES
-            if partial.any():
-                bits = (left[:active][partial] * 8).astype(np.uint64)
-                block[partial] &= (np.uint64(1) << bits) - np.uint64(1)
-            mixed1, mixed2 = first[rows], second[rows]
-            _mix(mixed1, mixed2, block)
-            first[rows], second[rows] = mixed1, mixed2
-            ordered += _WORD_BYTES
-            left -= _WORD_BYTES
-            active = int(np.count_nonzero(left > 0))
+        if int(lengths.min()) == int(lengths.max()):
+            _mix_blocks(first, second, words, starts - low, lengths.copy())
+        else:
+            order = stable_order(-lengths)
+            mixed1, mixed2 = first[order], second[order]
+            _mix_blocks(mixed1, mixed2, words, starts[order] - low, lengths[order])
+            first[order], second[order] = mixed1, mixed2
     _mix(first, second, lengths.astype(np.uint64))
+
+
+def _mix_blocks(
+    first: Words,
+    second: Words,
+    words: Words,
+    starts: npt.NDArray[np.int64],
+    left: npt.NDArray[np.int64],
+) -> None:
+    """Mix in eight bytes at a time; those that have more `left` come first. Changes both."""
+    active = int(np.count_nonzero(left > 0))
+    while active:
+        starts, left = starts[:active], left[:active]
+        block = words[starts]
+        if left[-1] < _WORD_BYTES:
+            partial = left < _WORD_BYTES
+            bits = (left[partial] * 8).astype(np.uint64)
+            block[partial] &= (np.uint64(1) << bits) - np.uint64(1)
+        _mix(first[:active], second[:active], block)
+        starts += _WORD_BYTES
+        left -= _WORD_BYTES
+        active = int(np.count_nonzero(left > 0))
 
 
 def _mix(first: Words, second: Words, words: Words) -> None:

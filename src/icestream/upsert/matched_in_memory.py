@@ -11,7 +11,7 @@ import pyarrow as pa
 from icestream.errors import MemoryBudgetError
 from icestream.memory import MemoryBudget, format_bytes
 from icestream.upsert.incoming import Bucket
-from icestream.upsert.key_index import Rows
+from icestream.upsert.key_index import KeyIndex, Rows
 from icestream.upsert.matches import KeysOfFile, Positions, Update, chunks
 
 _MATCH_BYTES = 16
@@ -20,7 +20,7 @@ _MATCH_BYTES = 16
 class MatchedInMemory:
     """Finds each key in the index and notes where it is; rows are taken when they are asked for.
 
-    Memory: 16 bytes a match, on lease.
+    Memory: 16 bytes a match, on lease; the index is let go of once all keys were looked up.
 
     Args:
         bucket: All rows of the stream.
@@ -39,14 +39,14 @@ class MatchedInMemory:
         budget: MemoryBudget,
     ) -> None:
         self.rows = 0
-        self._bucket = bucket
+        self._incoming = bucket.rows
         self._budget = budget
         self._lease = budget.force(0)
         self._by_file: dict[int, list[tuple[Positions, Rows]]] = {}
         matched = np.zeros(bucket.rows.num_rows, np.bool_)
         changing = changes(bucket.rows)
         for found in keys:
-            self._note(found, matched, changing)
+            self._note(found, bucket.index, matched, changing)
         self.duplicates = self.rows - int(np.count_nonzero(matched))
         for _, rows in chunks(bucket.rows, np.flatnonzero(bucket.kept & ~matched)):
             insert(rows)
@@ -69,7 +69,7 @@ class MatchedInMemory:
         parts = self._by_file.pop(number)
         positions = np.concatenate([part[0] for part in parts])
         rows = np.concatenate([part[1] for part in parts])
-        for part, taken in chunks(self._bucket.rows, rows):
+        for part, taken in chunks(self._incoming, rows):
             yield Update(positions[part], taken)
 
     def close(self) -> None:
@@ -80,10 +80,11 @@ class MatchedInMemory:
     def _note(
         self,
         file: KeysOfFile,
+        index: KeyIndex,
         matched: npt.NDArray[np.bool_],
         changing: npt.NDArray[np.bool_],
     ) -> None:
-        found = self._bucket.index.find(file.keys)
+        found = index.find(file.keys)
         self.rows += len(found.rows)
         matched[found.rows] = True
         chosen = changing[found.rows]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from icestream.upsert.equality import Mask, same_values
 from icestream.upsert.incoming import Incoming
@@ -114,3 +115,19 @@ def places(positions: Positions, wanted: Positions) -> npt.NDArray[np.intp]:
     found = np.searchsorted(positions, wanted)
     assert np.array_equal(positions[np.minimum(found, len(positions) - 1)], wanted)
     return found
+
+
+def replaced(rows: pa.RecordBatch, at: npt.NDArray[np.intp], new: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows with others in some places, ascending."""
+    mask = np.zeros(rows.num_rows, np.bool_)
+    mask[at] = True
+    order = np.arange(rows.num_rows)
+    order[at] = rows.num_rows + np.arange(len(at))
+    arrow_mask, arrow_order = pa.array(mask), pa.array(order)
+    columns = []
+    for old, given in zip(rows.columns, new.columns, strict=True):
+        if pa.types.is_nested(old.type) or isinstance(old, pa.ExtensionArray):
+            columns.append(pa.concat_arrays([old, given]).take(arrow_order))
+        else:  # One copy instead of two.
+            columns.append(pc.replace_with_mask(old, arrow_mask, given))
+    return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
