@@ -82,7 +82,14 @@ class Removal(Protocol):
 
 
 class Intake(Protocol):
-    """Takes the stream in."""
+    """Takes the stream in.
+
+    Attributes:
+        looks_late: Whether the table is looked at only after the stream has ended: then what others
+            have committed until there is no conflict.
+    """
+
+    looks_late: bool
 
     def columns(self, stream: pa.Schema, target: WriteTarget) -> pa.Schema:
         """Those columns of the stream that are to be written."""
@@ -93,6 +100,8 @@ class Intake(Protocol):
 
 class WrittenAsItComes:
     """Every row of the stream is written."""
+
+    looks_late = False
 
     def columns(self, stream: pa.Schema, target: WriteTarget) -> pa.Schema:
         """All."""
@@ -226,6 +235,8 @@ class Load:
                 before.files,
             )
             self.intake.take(stream, base, writer)
+            if self.intake.looks_late:
+                base = _newest(base, landing.refresh())
             removed = self.removal.remove(base, writer)
             written = writer.close()
             in_flight.add(file.path for file in written.files)
@@ -342,6 +353,19 @@ class Load:
             peak_bytes_held=budgets.peak_bytes,
             memory_limit_bytes=budgets.limit_bytes,
         )
+
+
+def _newest(base: Base, metadata: TableMetadata) -> Base:
+    """The table as it is now, if files can be written for it as for the table as it was."""
+
+    def shape(metadata: TableMetadata) -> tuple[int, ...]:
+        return metadata.current_schema_id, metadata.default_spec_id, metadata.format_version
+
+    head = metadata.snapshot_by_name(base.branch)
+    if head is None or shape(metadata) != shape(base.target.metadata):
+        return base
+    target = replace(base.target, metadata=metadata)
+    return replace(base, target=target, snapshot_id=head.snapshot_id)
 
 
 def check_properties(properties: Mapping[str, str] | None) -> None:

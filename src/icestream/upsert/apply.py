@@ -55,8 +55,8 @@ class Applied:
 class CopyOnWrite:
     """Writes the files with changed rows again, changed rows in the place of old ones.
 
-    A file is read until a row has changed; only then what was read of it is written, for which it
-    is read a second time. Where no row has changed the file stays as it is.
+    Nothing of a file is written until a row of it has changed; what came before is written in the
+    end, for which it is read a second time. Where no row has changed the file stays as it is.
 
     Memory: as of reading and writing; one batch of the table twice.
 
@@ -78,6 +78,7 @@ class CopyOnWrite:
         chosen = [tasks[number] for number in numbers]
         reading, written = -1, False
         updates = UpdatesInOrder(iter(()))
+        passed: list[tuple[FileScanTask, int]] = []
         for located in self._live.located(chosen):
             if located.number != reading:
                 reading, written = located.number, False
@@ -86,10 +87,15 @@ class CopyOnWrite:
             if any_changed and not written:
                 written = True
                 self._done.removed.append(chosen[reading].file)
-                self._write_before(chosen[reading], int(located.positions[0]))
+                passed.append((chosen[reading], int(located.positions[0])))
             if written:
                 self._write(rows)
             del located, rows
+        for (
+            task,
+            position,
+        ) in passed:  # Not before: two scans at a time would need the memory of two.
+            self._write_before(task, position)
         return self._done
 
     def _changed(self, located: Located, updates: UpdatesInOrder) -> tuple[pa.RecordBatch, bool]:
@@ -109,7 +115,8 @@ class CopyOnWrite:
         if not at and not deleted:
             return current, False
         if at:
-            current = replaced(current, np.concatenate(at), pa.concat_batches(new))
+            rows = pa.concat_batches(new)
+            current = replaced(current, np.concatenate(at), rows, self._change.updated)
         if deleted:
             keep = np.ones(current.num_rows, np.bool_)
             keep[np.concatenate(deleted)] = False

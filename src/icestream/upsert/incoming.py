@@ -20,6 +20,7 @@ from icestream.upsert.key_index import KeyIndex, Rows, Sieve
 from icestream.upsert.key_range import KeyRange
 from icestream.upsert.options import MergeOptions
 from icestream.upsert.own_columns import decoded
+from icestream.upsert.row_shape import RowShape
 from icestream.write.row_buffer import cut, joined
 from icestream.write.table_writer import TableWriter
 
@@ -81,8 +82,7 @@ class Incoming:
         self._options = options
         self._key = key
         self._arrays = key.in_batches_of(writer.target.schema)
-        self._writer = writer
-        self._columns = columns.names
+        self._shape = RowShape(key, writer=writer, columns=columns, mode=options.schema_mode)
         self._is_delete = is_delete
         self._budget = budget
         self._store: GroupedRows | None = None
@@ -104,14 +104,16 @@ class Incoming:
             InvalidDataError: If a key is null, or a value can't be stored.
         """
         for piece in cut(batch, max(1, self._budget.limit_bytes // _PIECES)):
-            rows = self._writer.conform(piece.select(self._columns))
+            flags = self._flags_of(piece)
+            deletes = self._only_deletes(piece, flags)
+            rows = self._shape(piece, deletes)
             arrays = self._arrays(rows)
             keys = self.hash(arrays)
             if keys.nulls is not None and self._options.null_keys == "error":
                 raise self._null_keys(piece, arrays, keys)
             self.sieve.add(keys)
             self.range.add(arrays)
-            self._keep(self._with_extras(rows, piece), keys)
+            self._keep(self._with_extras(rows, piece, flags), keys)
             self.rows += rows.num_rows
 
     def buckets(self) -> Iterator[Bucket]:
@@ -183,10 +185,24 @@ class Incoming:
             self._store = GroupedRows(rows.schema, budget=self._budget, most_bytes=most_bytes)
         self._store.add(rows, keys.buckets)
 
-    def _with_extras(self, rows: pa.RecordBatch, piece: pa.RecordBatch) -> pa.RecordBatch:
+    def _flags_of(self, piece: pa.RecordBatch) -> pa.Array | None:
+        return None if self._is_delete is None else pc.fill_null(self._is_delete(piece), False)
+
+    def _only_deletes(
+        self, piece: pa.RecordBatch, flags: pa.Array | None
+    ) -> npt.NDArray[np.bool_] | None:
+        """Which rows are never written, as all they do is delete; None if none is such."""
+        options = self._options
+        if options.when_matched == "delete" and options.when_not_matched == "ignore":
+            return np.ones(piece.num_rows, np.bool_)
+        return None if flags is None else flags.to_numpy(zero_copy_only=False)
+
+    def _with_extras(
+        self, rows: pa.RecordBatch, piece: pa.RecordBatch, flags: pa.Array | None
+    ) -> pa.RecordBatch:
         columns, schema = rows.columns, rows.schema
-        if self._is_delete is not None:
-            columns = [*columns, pc.fill_null(self._is_delete(piece), False)]
+        if flags is not None:
+            columns = [*columns, flags]
             schema = schema.append(_DELETE)
         if self._options.last_by is not None:
             values = decoded(piece.column(piece.schema.get_field_index(self._options.last_by)))

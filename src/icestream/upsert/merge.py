@@ -37,6 +37,7 @@ from icestream.upsert.options import (
 )
 from icestream.upsert.own_columns import check_order
 from icestream.upsert.row_change import RowChange
+from icestream.upsert.row_shape import with_required
 from icestream.write.schema import SchemaMode
 from icestream.write.source import ArrowSource
 from icestream.write.table_writer import TableWriter
@@ -146,12 +147,14 @@ class _Merge:
     """Takes the stream in, finds what it matches, and changes that."""
 
     shares = 3
+    looks_late = True
 
     def __init__(self, options: MergeOptions) -> None:
         self._options = options
         self._incoming: Incoming | None = None
         self._key: KeyColumns | None = None
         self._updated: frozenset[int] = frozenset()
+        self._is_complete = False
         self._matches: Matches | None = None
         self._tasks: list[FileScanTask] = []
         self._applied = Applied()
@@ -172,7 +175,10 @@ class _Merge:
             check_order(options.last_by, stream.field(options.last_by).type)
             if options.schema_mode != "evolve":
                 needed.add(options.last_by)
-        return pa.schema([f for f in stream if f.name in known or f.name not in needed])
+        given = pa.schema([f for f in stream if f.name in known or f.name not in needed])
+        if options.when_not_matched == "insert":
+            return given
+        return with_required(given, target.schema)  # Of rows that exist these have values.
 
     def take(self, stream: ArrowSource, base: Base, writer: TableWriter) -> None:
         """Take all rows in."""
@@ -182,7 +188,8 @@ class _Merge:
         key = self._key = KeyColumns.of(schema, options.on, table=base.target.table)
         if stream.schema is None:
             return
-        columns = self.columns(stream.schema, base.target)
+        wanted = self.columns(stream.schema, base.target)
+        columns = pa.schema([f for f in wanted if f.name in stream.schema.names])
         self._check_key(key, columns, base.target.table)
         self._updated = self._updated_columns(key, columns, writer)
         self._incoming = Incoming(
@@ -218,6 +225,7 @@ class _Merge:
                 incoming,
                 columns=writer.file_schema,
                 updated=self._updated,
+                is_complete=self._is_complete,
                 skip_unchanged=self._options.skip_unchanged,
             )
             apply = (MergeOnRead if self._on_read else CopyOnWrite)(live, writer, change)
@@ -279,7 +287,11 @@ class _Merge:
                     "same value already"
                 )
         names = [field.name for field in writer.target.schema.fields]
-        return frozenset(n for n, name in enumerate(names) if name in chosen)
+        self._is_complete = wanted is None and chosen.issuperset(names)
+        # Of a key inside a struct, the struct's other fields are updated.
+        return frozenset(
+            n for n, name in enumerate(names) if name in chosen and name not in key.names
+        )
 
     def _match(
         self, live: LiveFiles, incoming: Incoming, writer: TableWriter, base: Base

@@ -38,7 +38,8 @@ class RowChange:
     Args:
         incoming: Tells which rows delete.
         columns: The schema of rows in files.
-        updated: The positions of the columns that the stream gives.
+        updated: The positions of the columns that an update sets; the key's are not among them.
+        is_complete: Whether the stream gives all columns, so that its rows can replace others.
         skip_unchanged: Whether to look for rows that are as they were to be.
     """
 
@@ -48,29 +49,31 @@ class RowChange:
         *,
         columns: pa.Schema,
         updated: frozenset[int],
+        is_complete: bool,
         skip_unchanged: bool,
     ) -> None:
+        self.updated = updated
         self._incoming = incoming
         self._columns = columns
-        self._updated = updated
+        self._is_complete = is_complete
         self._skip_unchanged = skip_unchanged
 
     @property
     def needs_current_rows(self) -> bool:
         """Whether the rows of the table have to be read: not where others replace them whole."""
-        return self._skip_unchanged or len(self._updated) < len(self._columns)
+        return self._skip_unchanged or not self._is_complete
 
     def of(self, current: pa.RecordBatch, update: Update) -> Changed:
         """What rows become, given those of the table, row by row."""
         columns = [
-            update.rows.column(n) if n in self._updated else current.column(n)
+            update.rows.column(n) if n in self.updated else current.column(n)
             for n in range(len(self._columns))
         ]
         deleted = self._incoming.is_deletion(update.rows)
         changed = np.ones(len(deleted), np.bool_)
         if self._skip_unchanged:
             same = ~deleted
-            for n in sorted(self._updated):
+            for n in sorted(self.updated):
                 if same.any():
                     same &= same_values(current.column(n), columns[n])
             changed = ~same
@@ -117,17 +120,23 @@ def places(positions: Positions, wanted: Positions) -> npt.NDArray[np.intp]:
     return found
 
 
-def replaced(rows: pa.RecordBatch, at: npt.NDArray[np.intp], new: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows with others in some places, ascending."""
+def replaced(
+    rows: pa.RecordBatch,
+    at: npt.NDArray[np.intp],
+    new: pa.RecordBatch,
+    updated: frozenset[int],
+) -> pa.RecordBatch:
+    """Rows with the values of others in some places, ascending, in the columns that differ."""
     mask = np.zeros(rows.num_rows, np.bool_)
     mask[at] = True
     order = np.arange(rows.num_rows)
     order[at] = rows.num_rows + np.arange(len(at))
     arrow_mask, arrow_order = pa.array(mask), pa.array(order)
-    columns = []
-    for old, given in zip(rows.columns, new.columns, strict=True):
+    columns = rows.columns
+    for n in sorted(updated):
+        old, given = rows.column(n), new.column(n)
         if pa.types.is_nested(old.type) or isinstance(old, pa.ExtensionArray):
-            columns.append(pa.concat_arrays([old, given]).take(arrow_order))
+            columns[n] = pa.concat_arrays([old, given]).take(arrow_order)
         else:  # One copy instead of two.
-            columns.append(pc.replace_with_mask(old, arrow_mask, given))
+            columns[n] = pc.replace_with_mask(old, arrow_mask, given)
     return pa.RecordBatch.from_arrays(columns, schema=rows.schema)

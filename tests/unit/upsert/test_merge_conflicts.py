@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -15,6 +16,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType
 
 import icestream as ice
+from icestream.upsert.matches import keys_of_files
 from icestream.write.table_writer import TableWriter
 from tests.support.delete_files import commit_equality_deletes, commit_position_deletes
 from tests.support.loads import (
@@ -39,10 +41,19 @@ _Action = Callable[[], object]
 
 
 def _merge(table: Table, rows: Any, meanwhile: _Action, *, when: str, **options: Any) -> Any:
-    """Merge, and have something happen while the stream is read, or just before the commit."""
+    """Merge, and have something happen when the files are known, or just before the commit."""
     options = {"on": "id", **options}
-    if when == "streaming":
-        return ice.merge(table, then([stream(rows)], meanwhile), **options)
+    if when == "matching":
+
+        waiting = [meanwhile]  # Once: it may be a merge itself.
+
+        def keys(*of_files: Any) -> Any:
+            while waiting:
+                waiting.pop()()
+            return keys_of_files(*of_files)
+
+        with mock.patch("icestream.upsert.merge.keys_of_files", keys):
+            return ice.merge(table, stream(rows), **options)
     with before_commits(table.catalog, meanwhile):
         return ice.merge(table, stream(rows), **options)
 
@@ -63,7 +74,7 @@ def _refused(table: Table, rows: Any, meanwhile: _Action, *, when: str, **option
     return str(refusal.value)
 
 
-@pytest.fixture(params=["streaming", "committing"])
+@pytest.fixture(params=["matching", "committing"])
 def when(request: pytest.FixtureRequest) -> str:
     """When the others do it."""
     return str(request.param)
@@ -113,7 +124,7 @@ def test_rows_added_meanwhile_outside_of_the_keys_do_not(
     theirs = other.load_table("db.t")
     action = partial(ice.append, theirs, stream(_B))
     report = _merge(table, _NEW, action, when=when, write_mode=mode)
-    assert report.commit_attempts == (1 if when == "streaming" else 2)
+    assert report.commit_attempts == (1 if when == "matching" else 2)
     assert found(table) == [*_MERGED, *_B]
     assert len(snapshots_of(table)) == 3
     assert nothing_in_vain(table)
@@ -352,3 +363,12 @@ def test_a_commit_of_unknown_outcome_keeps_every_file(catalog: SqlCatalog, mode:
         ice.merge(table, stream(_NEW), on="id", write_mode=mode)
     assert found(table) == _MERGED
     assert len(snapshots_of(table)) == 2
+
+
+def test_what_others_commit_before_the_stream_ends_is_no_conflict(catalog: SqlCatalog) -> None:
+    """The table is looked at only then."""
+    table = filled(catalog, _A)
+    action = partial(ice.append, catalog.load_table("db.t"), stream([(4, 9, "theirs"), *_B]))
+    report = ice.merge(table, then([stream(_NEW)], action), on="id")
+    assert (report.rows_updated, report.rows_inserted) == (2, 0)
+    assert found(table) == [*_MERGED, *_B]
