@@ -43,9 +43,10 @@ class Target:
     def batch_rows(self) -> int:
         return _BATCH_ROWS if self.columns < 50 else _WIDE_BATCH_ROWS
 
-    def batch(self, keys: np.ndarray, version: int) -> pa.RecordBatch:
-        """Rows with some keys; those of another version have other values."""
-        key, values = self._key(keys), _values(self, version)
+    def batch(self, keys: np.ndarray, *, pooled: bool = False) -> pa.RecordBatch:
+        """Rows with some keys; those of a stream all have values from one pool."""
+        key = self._key(keys)
+        values = _pooled_values(self) if pooled else _values(self, 2 + int(keys[0]))
         columns = [column.slice(0, len(keys)) for column in values.columns]
         return pa.RecordBatch.from_arrays(
             [*key.values(), *columns], names=[*key, *values.schema.names]
@@ -60,7 +61,7 @@ class Target:
 
     def schema(self) -> pa.Schema:
         """Of every batch."""
-        return self.batch(np.arange(1), 0).schema
+        return self.batch(np.arange(1), pooled=True).schema
 
     def file_batches(self) -> Iterator[list[pa.RecordBatch]]:
         """The rows, file by file."""
@@ -68,13 +69,18 @@ class Target:
         for first in range(0, self.rows, per_file):
             last = min(self.rows, first + per_file)
             starts = range(first, last, self.batch_rows)
-            yield [self.batch(np.arange(s, min(last, s + self.batch_rows)), 0) for s in starts]
+            yield [self.batch(np.arange(s, min(last, s + self.batch_rows))) for s in starts]
 
 
 @cache
-def _values(target: Target, version: int) -> pa.RecordBatch:
-    """All columns but the key, of a whole batch: made once, as streams must cost little."""
-    rng, count = np.random.default_rng([400, version]), target.batch_rows
+def _pooled_values(target: Target) -> pa.RecordBatch:
+    """Values of a stream's batch: made once, as streams must cost little."""
+    return _values(target, 1)
+
+
+def _values(target: Target, seed: int) -> pa.RecordBatch:
+    """All columns of a batch but the key."""
+    rng, count = np.random.default_rng([400, seed]), target.batch_rows
     data = {
         "amount": col.amounts(rng, count),
         "customer": col.words(rng, count),
@@ -107,7 +113,7 @@ class Source:
             keys = (numbers * step + target.rows // 3) % target.rows
             new = numbers % 10 == 9
             keys[new] = target.rows + numbers[new]
-            yield target.batch(keys, 1)
+            yield target.batch(keys, pooled=True)
 
     def reader(self, target: Target) -> pa.RecordBatchReader:
         """The same as a reader."""

@@ -15,7 +15,7 @@ from icestream.memory import Lease, MemoryBudget, format_bytes
 from icestream.read.rows import Mask
 from icestream.upsert.grouped_rows import GroupedRows
 from icestream.upsert.key_columns import KeyColumns
-from icestream.upsert.key_hash import KeyHash, Keys
+from icestream.upsert.key_hash import BUCKET_BITS, KeyHash, Keys
 from icestream.upsert.key_index import KeyIndex, Rows, Sieve
 from icestream.upsert.key_range import KeyRange
 from icestream.upsert.options import MergeOptions
@@ -212,7 +212,7 @@ class Incoming:
 
     def _bucket(self, number: int | None, rows: pa.RecordBatch) -> Bucket:
         keys = self.hash(self._arrays(rows))
-        index = KeyIndex(keys)
+        index = KeyIndex(keys, same_bits=0 if number is None else BUCKET_BITS)
         kept = np.ones(rows.num_rows, np.bool_)
         repeated = index.repeated()
         if len(repeated):

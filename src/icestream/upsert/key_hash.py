@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 from icestream.write.stable_order import stable_order
 
 Words = npt.NDArray[np.uint64]
-_BUCKET_BITS = 8
-BUCKETS = 1 << _BUCKET_BITS
+BUCKET_BITS = 8
+BUCKETS = 1 << BUCKET_BITS
 
 _C1, _C2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 _MIX1, _MIX2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -50,7 +50,7 @@ class Keys:
     @property
     def buckets(self) -> npt.NDArray[np.int32]:
         """The same number for equal keys, from 0 to `BUCKETS` - 1."""
-        return (self.first >> np.uint64(64 - _BUCKET_BITS)).astype(np.int32)
+        return (self.first >> np.uint64(64 - BUCKET_BITS)).astype(np.int32)
 
     def where(self, chosen: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> Keys:
         """Some of the keys."""

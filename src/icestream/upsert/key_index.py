@@ -75,9 +75,11 @@ class KeyIndex:
 
     Args:
         keys: The rows' keys.
+        same_bits: How many of their first bits are the same in all of them.
     """
 
-    def __init__(self, keys: Keys) -> None:
+    def __init__(self, keys: Keys, same_bits: int = 0) -> None:
+        self._same_bits = np.uint64(same_bits)
         rows = np.arange(len(keys)) if keys.nulls is None else np.flatnonzero(~keys.nulls)
         first = keys.first[rows]
         second = None if keys.second is None else keys.second[rows]
@@ -151,12 +153,11 @@ class KeyIndex:
     def _places(self, first: Words) -> npt.NDArray[np.int64]:
         """Where keys are, or would be, by their first halves; as `searchsorted`, and quicker."""
         bits = max(1, len(self._first).bit_length())
-        shift = np.uint64(64 - bits)
         if self._starts is None:
-            counts = np.bincount((self._first >> shift).view(np.int64), minlength=1 << bits)
+            counts = np.bincount(self._slots(self._first, bits), minlength=1 << bits)
             starts = np.concatenate([[0], np.cumsum(counts)])
             self._starts = starts.astype(_integers_up_to(len(self._first)))
-        at = self._starts.take((first >> shift).view(np.int64)).astype(np.int64)
+        at = self._starts.take(self._slots(first, bits)).astype(np.int64)
         # Of those that share their first bits, few as they are, pass over the lower ones.
         looking = np.flatnonzero(self._first.take(at, mode="clip") < first)
         while len(looking):
@@ -164,6 +165,9 @@ class KeyIndex:
             looking = looking[at[looking] < len(self._first)]
             looking = looking[self._first[at[looking]] < first[looking]]
         return at
+
+    def _slots(self, first: Words, bits: int) -> npt.NDArray[np.int64]:
+        return ((first << self._same_bits) >> np.uint64(64 - bits)).view(np.int64)
 
     def _same_as_before(self) -> npt.NDArray[np.bool_]:
         same = np.zeros(len(self._first), np.bool_)

@@ -44,7 +44,6 @@ def _merge(table: Table, rows: Any, meanwhile: _Action, *, when: str, **options:
     """Merge, and have something happen when the files are known, or just before the commit."""
     options = {"on": "id", **options}
     if when == "matching":
-
         waiting = [meanwhile]  # Once: it may be a merge itself.
 
         def keys(*of_files: Any) -> Any:
