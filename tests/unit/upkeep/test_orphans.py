@@ -103,7 +103,7 @@ def test_strays_younger_than_three_days_are_kept(table: Table) -> None:
         ((datetime.now(UTC) - timedelta(hours=1)).replace(tzinfo=None), 1),
         (datetime.now(UTC) - timedelta(hours=3), 0),
     ],
-    ids=str,
+    ids=lambda value: type(value).__name__,
 )
 def test_older_than_is_a_duration_or_seconds_or_a_moment(
     table: Table, older_than: timedelta | float | datetime, count: int

@@ -186,7 +186,7 @@ def test_batches_without_rows_are_left_out() -> None:
         (lambda: _table, r"a function is no stream"),
         (object(), r"a object is no stream"),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_what_is_no_stream_is_refused_with_a_way_out(source: Any, says: str) -> None:
     with (
@@ -422,7 +422,7 @@ def _as_table(batch: pa.RecordBatch) -> pa.Table:
         (ds.dataset(_table()).scanner(), False),
         (_Capsules(_table()), False),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_it_is_known_what_can_be_opened_again(source: object, again: bool) -> None:
     assert can_reopen(source) is again
