@@ -15,7 +15,7 @@ from pyiceberg.table import Table
 
 from tests.support.catalogs import make_catalog
 
-_BATCH_ROWS = 50_000
+_BATCH_VALUES = 200_000
 _STEP = 7_368_787  # A prime: keys far apart, each once.
 
 
@@ -27,8 +27,9 @@ def _rows(keys: Any, seed: int, columns: int) -> pa.RecordBatch:
 
 
 def _batches(count: int, seed: int, columns: int, *, among: int, step: int = 1) -> Iterator[Any]:
-    for first in range(0, count, _BATCH_ROWS):
-        keys = np.arange(first, min(count, first + _BATCH_ROWS)) * step % among
+    batch_rows = _BATCH_VALUES // (columns + 2)
+    for first in range(0, count, batch_rows):
+        keys = np.arange(first, min(count, first + batch_rows)) * step % among
         yield _rows(keys, seed, columns)
 
 
@@ -54,10 +55,10 @@ def merge(
     # One in so many keys is beyond the table's, and new.
     source = _batches(incoming, 1, columns, among=rows + rows // 10, step=_STEP)
     report = ice.merge(table, source, on="id", write_mode=mode, memory=memory)
-    snapshots = len(table.metadata.snapshots)
-    return {
-        **report.to_dict(),
-        "allocator": pa.default_memory_pool().backend_name,
-        "snapshots": snapshots,
-        "rows": table.scan().count(),
-    }
+    return {**report.to_dict(), "allocator": pa.default_memory_pool().backend_name}
+
+
+def look(directory: str) -> tuple[int, int]:
+    """How many rows a table has, and how many snapshots."""
+    table = _table(directory)
+    return sum(batch.num_rows for batch in ice.scan(table)), len(table.metadata.snapshots)

@@ -10,15 +10,23 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 import icestream.spark as ice_spark
+from icestream.spark.session import MEMORY_SETTING
 from tests.support.tables import make_catalog
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
+def running_spark() -> Iterator[Any]:
     """A session as `icestream.spark.session` makes it."""
     running = ice_spark.session("local[2]", memory="64MB")
     yield running
     running.stop()
+
+
+@pytest.fixture
+def spark(running_spark: Any) -> Any:
+    """The same, whatever other tests have set."""
+    running_spark.conf.set(MEMORY_SETTING, "64000000")
+    return running_spark
 
 
 @pytest.fixture

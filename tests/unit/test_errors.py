@@ -35,6 +35,8 @@ def _make(kind: type[errors.IcestreamError]) -> errors.IcestreamError:
         return kind("unreadable", path="s3://bucket/ü.parquet", split="0123abcd")
     if issubclass(kind, errors.SchemaMismatchError):
         return kind("does not fit", differences=("column 'a' is missing",))
+    if issubclass(kind, errors.DuplicateKeysError):
+        return kind("twice", column="a", examples=("a = 1",))
     if issubclass(kind, errors.InvalidDataError):
         return kind("null", column="a.b")
     if issubclass(kind, errors.WriteError):

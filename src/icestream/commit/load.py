@@ -243,7 +243,8 @@ class Load:
             in_flight.add(file.file_path for file in written.deletes)
             change = self._change(writer, written, before, removed, base, schema)
             if change.changes_something:
-                in_flight.mark()  # Also where no data file was written: manifests will be.
+                if not before.files:  # They have markers.
+                    in_flight.mark()  # Also where no data file was written: manifests will be.
                 committed = landing.land(change, in_flight)
         except BaseException as error:
             writer.abort()

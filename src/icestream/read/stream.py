@@ -156,13 +156,15 @@ class UnitStream:
         first, count = self._position, raw.num_rows
         self._position += count
         wanted = self._wanted(first, count)
+        raw_bytes = raw.get_total_buffer_size()
         if wanted is not None:  # Before anything is made of the other rows.
             raw = raw.take(wanted)
         batch = self._file.projection(raw.schema)(raw)
         del raw
         if self._split.context.located:
             batch = _with_location(batch, self._split.number, first, wanted)
-        decoded_bytes = batch.get_total_buffer_size()
+        # What the next step will cost is told by all of its rows.
+        decoded_bytes = batch.get_total_buffer_size() if wanted is None else raw_bytes
         deleted = self._file.deleted()
         if deleted is not None:
             keep = keep_mask(deleted, first, count)
