@@ -125,14 +125,16 @@ class Incoming:
         if self._store is None:
             return
         if not self._store.is_spilled:
-            bucket = self._bucket(None, joined(self._store.take_all()))
-            self.sieve = Sieve(self._budget.limit_bytes // _SIEVE_SHARE, bucket.rows.num_rows)
-            self.sieve.add(self.hash(self._arrays(bucket.rows)))
-            yield bucket
+            rows = joined(self._store.take_all())
+            keys = self.hash(self._arrays(rows))
+            self.sieve = Sieve(self._budget.limit_bytes // _SIEVE_SHARE, rows.num_rows)
+            self.sieve.add(keys)
+            yield self._bucket(None, rows, keys)
             return
         for number, batches in self._store.groups():
             lease = self._budget.force(0)
-            yield self._bucket(number, joined(self._held(batches, lease)))
+            rows = joined(self._held(batches, lease))
+            yield self._bucket(number, rows, self.hash(self._arrays(rows)))
             lease.release()
 
     def close(self) -> None:
@@ -210,8 +212,7 @@ class Incoming:
             schema = schema.append(pa.field(_LAST_BY, values.type))
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    def _bucket(self, number: int | None, rows: pa.RecordBatch) -> Bucket:
-        keys = self.hash(self._arrays(rows))
+    def _bucket(self, number: int | None, rows: pa.RecordBatch, keys: Keys) -> Bucket:
         index = KeyIndex(keys, same_bits=0 if number is None else BUCKET_BITS)
         kept = np.ones(rows.num_rows, np.bool_)
         repeated = index.repeated()

@@ -16,7 +16,7 @@ from pyiceberg.table.snapshots import Operation
 from icestream.commit.live_files import LiveFiles
 from icestream.commit.load import Base, Load, Removed
 from icestream.errors import InvalidArgumentError, UnknownColumnError
-from icestream.memory import DEFAULT_MEMORY, MemoryBudget
+from icestream.memory import DEFAULT_MEMORY, MemoryBudget, trim_heap
 from icestream.report import MergeReport
 from icestream.upsert.apply import Applied, CopyOnWrite, MergeOnRead
 from icestream.upsert.candidates import KeyGaps
@@ -221,6 +221,7 @@ class _Merge:
         try:
             self._tasks = live.tasks(live.ask(row_filter))
             self._matches = self._match(live, incoming, writer, base)
+            trim_heap()  # Of the index, and of what it took to make it.
             change = RowChange(
                 incoming,
                 columns=writer.file_schema,
