@@ -25,7 +25,7 @@ demo: install  ## Load a table through Spark, stream it under a limit beside PyI
 	$(BIN)/python examples/demo.py
 
 test: install  ## All tests
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --ignore tests/memory --ignore tests/spark/test_memory.py
+	$(BIN)/python -m pytest -n 2 --dist loadfile --ignore tests/memory --ignore tests/spark/test_memory.py
 	$(BIN)/python -m pytest tests/memory tests/spark/test_memory.py
 
 lint: install  ## ruff, mypy --strict, import-linter
