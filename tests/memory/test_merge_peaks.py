@@ -41,6 +41,7 @@ def test_a_merge_takes_no_more_than_its_limit(
     assert measured_merge.look(str(tmp_path)) == (rows + result["rows_inserted"], 2)
     assert (result["bytes_spilled"] > 0) == spilled
     assert result["peak_bytes_held"] <= result["memory_limit_bytes"]
+    assert report.max_arrow_pool_bytes <= result["memory_limit_bytes"]
     assert report.peak_rss_growth_bytes <= result["memory_limit_bytes"] + _BESIDE_BYTES
 
 

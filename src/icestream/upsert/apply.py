@@ -23,6 +23,7 @@ from icestream.upsert.row_change import (
 from icestream.write.table_writer import TableWriter
 
 _COMPARED_ROWS = 16_384
+_COMPARED_SHARE = 8
 
 
 @dataclass(slots=True)
@@ -91,10 +92,8 @@ class CopyOnWrite:
             if written:
                 self._write(rows)
             del located, rows
-        for (
-            task,
-            position,
-        ) in passed:  # Not before: two scans at a time would need the memory of two.
+        # Not before: two scans at a time would need the memory of two.
+        for task, position in passed:
             self._write_before(task, position)
         return self._done
 
@@ -169,6 +168,7 @@ class MergeOnRead:
     def _compare(self, chosen: list[FileScanTask], numbers: list[int], matches: Matches) -> None:
         reading = -1
         updates = UpdatesInOrder(iter(()))
+        most_bytes = self._live.budget.limit_bytes // _COMPARED_SHARE
         found: list[tuple[pa.RecordBatch, Update]] = []
         known = [matches.positions(number) for number in numbers]
         wanted = [positions for positions in known if positions is not None]
@@ -180,7 +180,9 @@ class MergeOnRead:
             for update in updates.up_to(int(located.positions[-1])):
                 at = places(located.positions, update.positions)
                 found.append((located.rows.take(pa.array(at)), update))
-            if sum(len(update.positions) for _, update in found) >= _COMPARED_ROWS:
+            held_bytes = sum(rows.nbytes + update.rows.nbytes for rows, update in found)
+            rows = sum(len(update.positions) for _, update in found)
+            if rows >= _COMPARED_ROWS or held_bytes >= most_bytes:
                 self._replace_found(chosen, reading, found)
             del located
         self._replace_found(chosen, reading, found)

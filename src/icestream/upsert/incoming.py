@@ -170,8 +170,8 @@ class Incoming:
         for batch in batches:
             held.append(pa.concat_batches([batch]))  # A copy: it is cut from a chunk.
             lease.resize(lease.held_bytes + held[-1].nbytes)
-            if lease.held_bytes > self._budget.limit_bytes:
-                needed = 6 * lease.held_bytes
+            if self._budget.free_bytes < 0:  # The spills, and what matches, hold the rest.
+                needed = 8 * lease.held_bytes
                 raise MemoryBudgetError(
                     f"the {self.rows} rows of the stream are too many, or too many have the same "
                     f"key, to be merged in this limit: raise memory to {format_bytes(needed)} or "

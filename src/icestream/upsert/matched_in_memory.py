@@ -42,11 +42,15 @@ class MatchedInMemory:
         self._incoming = bucket.rows
         self._budget = budget
         self._lease = budget.force(0)
-        self._by_file: dict[int, list[tuple[Positions, Rows]]] = {}
+        self._by_file: dict[int, tuple[Positions, Rows]] = {}
+        parts: dict[int, list[tuple[Positions, Rows]]] = {}
         matched = np.zeros(bucket.rows.num_rows, np.bool_)
         changing = changes(bucket.rows)
         for found in keys:
-            self._note(found, bucket.index, matched, changing)
+            self._note(found, bucket.index, matched, changing, parts)
+        for number in sorted(parts):
+            positions, rows = zip(*parts.pop(number), strict=True)
+            self._by_file[number] = np.concatenate(positions), np.concatenate(rows)
         self.duplicates = self.rows - int(np.count_nonzero(matched))
         for _, rows in chunks(bucket.rows, np.flatnonzero(bucket.kept & ~matched)):
             insert(rows)
@@ -58,17 +62,15 @@ class MatchedInMemory:
 
     def files(self) -> list[int]:
         """The files with rows to change."""
-        return sorted(self._by_file)
+        return list(self._by_file)
 
     def positions(self, number: int) -> Positions:
         """Where the rows to change of a file are."""
-        return np.concatenate([part[0] for part in self._by_file[number]])
+        return self._by_file[number][0]
 
     def updates(self, number: int) -> Iterator[Update]:
         """The rows to change of a file."""
-        parts = self._by_file.pop(number)
-        positions = np.concatenate([part[0] for part in parts])
-        rows = np.concatenate([part[1] for part in parts])
+        positions, rows = self._by_file.pop(number)
         for part, taken in chunks(self._incoming, rows):
             yield Update(positions[part], taken)
 
@@ -83,6 +85,7 @@ class MatchedInMemory:
         index: KeyIndex,
         matched: npt.NDArray[np.bool_],
         changing: npt.NDArray[np.bool_],
+        parts: dict[int, list[tuple[Positions, Rows]]],
     ) -> None:
         found = index.find(file.keys)
         self.rows += len(found.rows)
@@ -90,10 +93,10 @@ class MatchedInMemory:
         chosen = changing[found.rows]
         if chosen.any():
             part = (file.positions[found.asked[chosen]], found.rows[chosen])
-            self._by_file.setdefault(file.number, []).append(part)
+            parts.setdefault(file.number, []).append(part)
             self._lease.resize(self._lease.held_bytes + _MATCH_BYTES * len(part[0]))
-            if self._lease.held_bytes > self._budget.limit_bytes:
-                needed = 6 * self._lease.held_bytes
+            if self._budget.free_bytes < 0:
+                needed = 2 * self._budget.held_bytes
                 raise MemoryBudgetError(
                     f"the stream's keys match more than {self.rows} rows of the table, far more "
                     "than it has rows itself: is the key one? If so, raise memory to "

@@ -18,6 +18,7 @@ from icestream.upsert.key_hash import Keys
 
 Positions = npt.NDArray[np.int64]
 _CHUNK_ROWS = 65_536
+_CHUNK_BYTES = 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,8 @@ def keys_of_files(
 
 def chunks(rows: pa.RecordBatch, chosen: Positions) -> Iterator[tuple[slice, pa.RecordBatch]]:
     """Some rows of a batch, a chunk at a time, and which of those chosen these are."""
-    for start in range(0, len(chosen), _CHUNK_ROWS):
-        part = slice(start, min(len(chosen), start + _CHUNK_ROWS))
+    row_bytes = rows.nbytes / max(1, rows.num_rows)
+    step = max(1, min(_CHUNK_ROWS, int(_CHUNK_BYTES / max(1.0, row_bytes))))
+    for start in range(0, len(chosen), step):
+        part = slice(start, min(len(chosen), start + step))
         yield part, rows.take(pa.array(chosen[part]))

@@ -159,7 +159,6 @@ class _Merge:
         self._tasks: list[FileScanTask] = []
         self._applied = Applied()
         self._on_read = False
-        self._inserted = 0
         self._files_before = 0
 
     def columns(self, stream: pa.Schema, target: WriteTarget) -> pa.Schema:
@@ -304,7 +303,6 @@ class _Merge:
                 return
             new = rows.filter(pa.array(~incoming.flagged(rows)))
             columns = new.columns[: len(writer.file_schema)]
-            self._inserted += new.num_rows
             writer.write_conformed(pa.RecordBatch.from_arrays(columns, schema=writer.file_schema))
 
         if incoming.is_spilled:

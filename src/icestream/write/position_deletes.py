@@ -31,7 +31,7 @@ _SCHEMA = pa.schema(
         pa.field("pos", pa.int64(), False, {b"PARQUET:field_id": str(_POSITION_ID).encode()}),
     ]
 )
-_GROUP_ROWS = 1 << 20
+_GROUP_ROWS = 1 << 17
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class PositionDeletes:
     One for each: readers then open only what concerns the file they read, and two changes that
     delete from different files are no conflict.
 
-    Memory: up to a million positions of one file, and the pages of their row group.
+    Memory: up to 131,072 positions of one file, and the pages of their row group.
 
     Args:
         target: The table.
