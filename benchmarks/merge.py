@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass, field, replace
@@ -22,10 +20,9 @@ from typing import Any
 from benchmarks.merge_case import MergeCase
 from benchmarks.merge_tables import Prepared
 from benchmarks.results import machine, number, print_table
-from benchmarks.runner import PEERS_PYTHON, REPOSITORY
+from benchmarks.runner import PEERS_PYTHON, REPOSITORY, CaseError, run_module
 
 QUICK_SCALE = 0.01
-TIMEOUT_SECONDS = 1800
 BOTH = ("icestream", "icestream-mor")
 # Rows, table, limit, whether keys are clustered; and the engines, the first to compare with.
 CASES: dict[str, tuple[int, str, str, bool, tuple[str, ...]]] = {
@@ -82,32 +79,10 @@ def run_once(result: MergeResult) -> None:
     is_peer = case.engine == "deltalake"
     if not is_peer:
         Prepared(Path(case.root), case.scaled_target()).restore()
-    environment = dict(os.environ)
-    search = [str(REPOSITORY / "src"), environment.get("PYTHONPATH")]
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, search))
     try:
-        done = subprocess.run(
-            [
-                str(PEERS_PYTHON) if is_peer else sys.executable,
-                "-m",
-                "benchmarks.merge_case",
-                json.dumps(asdict(case)),
-            ],
-            cwd=REPOSITORY,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        result.error = f"no end after {TIMEOUT_SECONDS} s"
-        return
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        result.error = last[:100] if done.returncode > 0 else f"signal {-done.returncode}"
-        return
-    result.runs.append(json.loads(done.stdout.strip().splitlines()[-1]))
+        result.runs.append(run_module("benchmarks.merge_case", case, is_peer=is_peer))
+    except CaseError as error:
+        result.error = str(error)
 
 
 def main() -> None:

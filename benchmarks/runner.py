@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from benchmarks.engines import ENGINES
 from benchmarks.results import Result
@@ -27,27 +28,32 @@ def warm(root: Path, table_name: str) -> None:
                 pass
 
 
-def run_once(
-    result: Result, expected_rows: int, join_group: Callable[[], None] | None = None
-) -> None:
-    """Run a result's case once more and add the figures, or the error, to the result."""
-    if result.error:
-        return
-    case = result.case
-    is_peer = ENGINES[case.engine].is_peer
+class CaseError(Exception):
+    """A case that came to nothing; the message says how."""
+
+
+def run_module(
+    module: str, case: Any, *, is_peer: bool, join_group: Callable[[], None] | None = None
+) -> dict[str, Any]:
+    """Run a module on a case in a fresh process, and return the figures that it prints last.
+
+    Args:
+        module: As in `python -m`.
+        case: A dataclass; the process gets it as JSON.
+        is_peer: Whether it runs in the peers' environment.
+        join_group: Called in the new process before anything else.
+
+    Raises:
+        CaseError: If it fails, is killed or does not end.
+    """
     environment = dict(os.environ)
     if not is_peer:
         search = [str(REPOSITORY / "src"), environment.get("PYTHONPATH")]
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, search))
-    command = [
-        str(PEERS_PYTHON if is_peer else sys.executable),
-        "-m",
-        "benchmarks.case",
-        json.dumps(asdict(case)),
-    ]
+    python = str(PEERS_PYTHON if is_peer else sys.executable)
     try:
         done = subprocess.run(
-            command,
+            [python, "-m", module, json.dumps(asdict(case))],
             cwd=REPOSITORY,
             env=environment,
             capture_output=True,
@@ -57,17 +63,30 @@ def run_once(
             check=False,
         )
     except subprocess.TimeoutExpired:
-        result.error = f"no end after {TIMEOUT_SECONDS} s"
-        return
+        raise CaseError(f"no end after {TIMEOUT_SECONDS} s") from None
     if done.returncode < 0:
-        result.error = f"killed by signal {-done.returncode}"
-    elif done.returncode > 0:
-        result.error = (done.stderr.strip().splitlines() or ["no message"])[-1]
-    else:
-        figures = json.loads(done.stdout.strip().splitlines()[-1])
-        result.runs.append(figures)
-        if figures["rows"] != expected_rows:
-            result.error = f"gave {figures['rows']:,} rows instead of {expected_rows:,}"
+        raise CaseError(f"killed by signal {-done.returncode}")
+    if done.returncode > 0:
+        raise CaseError((done.stderr.strip().splitlines() or ["no message"])[-1][:100])
+    figures: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return figures
+
+
+def run_once(
+    result: Result, expected_rows: int, join_group: Callable[[], None] | None = None
+) -> None:
+    """Run a result's case once more and add the figures, or the error, to the result."""
+    if result.error:
+        return
+    is_peer = ENGINES[result.case.engine].is_peer
+    try:
+        figures = run_module("benchmarks.case", result.case, is_peer=is_peer, join_group=join_group)
+    except CaseError as error:
+        result.error = str(error)
+        return
+    result.runs.append(figures)
+    if figures["rows"] != expected_rows:
+        result.error = f"gave {figures['rows']:,} rows instead of {expected_rows:,}"
 
 
 def run_all(results: Iterable[Result], expected_rows: int, repeat: int) -> None:

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,11 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.results import machine, number, print_table
-from benchmarks.runner import PEERS_PYTHON, REPOSITORY
+from benchmarks.runner import PEERS_PYTHON, REPOSITORY, CaseError, run_module
 from benchmarks.write_case import ENGINES, WriteCase
 
 QUICK_SCALE = 0.01
-TIMEOUT_SECONDS = 1800
 PEERS = ("polars", "daft", "deltalake")
 MEMORY = {"random1000": "128MB", "random10000": "128MB", "sorted1000": "128MB"}
 # Polars writes unpartitioned tables only; the rest is about icestream alone.
@@ -80,34 +77,15 @@ class WriteResult:
 
 def run_once(result: WriteResult) -> None:
     """Run a case once more in a fresh process, in a folder that is removed afterwards."""
-    is_peer = result.case.engine in PEERS
-    environment = dict(os.environ)
-    if not is_peer:
-        search = [str(REPOSITORY / "src"), environment.get("PYTHONPATH")]
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, search))
-    python = str(PEERS_PYTHON) if is_peer else sys.executable
-    shutil.rmtree(result.case.folder, ignore_errors=True)
+    case = result.case
+    shutil.rmtree(case.folder, ignore_errors=True)
     try:
-        done = subprocess.run(
-            [python, "-m", "benchmarks.write_case", json.dumps(asdict(result.case))],
-            cwd=REPOSITORY,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        result.error = f"no end after {TIMEOUT_SECONDS} s"
+        figures = run_module("benchmarks.write_case", case, is_peer=case.engine in PEERS)
+    except CaseError as error:
+        result.error = str(error)
         return
     finally:
-        shutil.rmtree(result.case.folder, ignore_errors=True)
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        killed = done.returncode < 0
-        result.error = f"killed by signal {-done.returncode}" if killed else last[:100]
-        return
-    figures = json.loads(done.stdout.strip().splitlines()[-1])
+        shutil.rmtree(case.folder, ignore_errors=True)
     result.runs.append(figures)
     if figures.get("rows", figures["rows_written"]) != figures["rows_written"]:
         result.error = f"{figures['rows']:,} rows instead of {figures['rows_written']:,}"
