@@ -17,39 +17,35 @@ from icestream.upsert.own_columns import decoded
 from icestream.write.types import new_type, plain
 
 
-class DeleteFlag:
-    """Makes a filter over a stream something that can be asked of its batches."""
+def delete_mask(where: str | BooleanExpression | None, stream: pa.Schema) -> Mask | None:
+    """A function from a batch of the stream to which of its rows delete; None without filter.
 
-    @staticmethod
-    def of(where: str | BooleanExpression | None, stream: pa.Schema) -> Mask | None:
-        """A function from a batch of the stream to which of its rows delete; None without filter.
+    Raises:
+        InvalidArgumentError: If the filter does not fit the stream.
+    """
+    if where is None:
+        return None
+    schema, row_filter = _bound(where, stream)
+    wanted = schema_to_pyarrow(schema, include_field_ids=False)
+    mask = compile_filter(row_filter, schema, True)
 
-        Raises:
-            InvalidArgumentError: If the filter does not fit the stream.
-        """
-        if where is None:
-            return None
-        schema, row_filter = _bound(where, stream)
-        wanted = schema_to_pyarrow(schema, include_field_ids=False)
-        mask = compile_filter(row_filter, schema, True)
+    def of_batch(batch: pa.RecordBatch) -> pa.Array:
+        columns = [decoded(batch.column(f.name)).cast(f.type) for f in wanted]
+        return mask(pa.RecordBatch.from_arrays(columns, schema=wanted))
 
-        def of_batch(batch: pa.RecordBatch) -> pa.Array:
-            columns = [decoded(batch.column(f.name)).cast(f.type) for f in wanted]
-            return mask(pa.RecordBatch.from_arrays(columns, schema=wanted))
+    return of_batch
 
-        return of_batch
 
-    @staticmethod
-    def columns_of(where: str | BooleanExpression | None, stream: pa.Schema) -> list[str]:
-        """The columns of the stream that the filter needs.
+def delete_columns(where: str | BooleanExpression | None, stream: pa.Schema) -> list[str]:
+    """The columns of the stream that the filter needs.
 
-        Raises:
-            InvalidArgumentError: If the filter does not fit the stream.
-        """
-        if where is None:
-            return []
-        schema, _ = _bound(where, stream)
-        return [field.name for field in schema.fields]
+    Raises:
+        InvalidArgumentError: If the filter does not fit the stream.
+    """
+    if where is None:
+        return []
+    schema, _ = _bound(where, stream)
+    return [field.name for field in schema.fields]
 
 
 def _bound(where: str | BooleanExpression, stream: pa.Schema) -> tuple[Schema, BooleanExpression]:

@@ -20,7 +20,7 @@ from icestream.memory import DEFAULT_MEMORY, MemoryBudget, trim_heap
 from icestream.report import MergeReport
 from icestream.upsert.apply import Applied, CopyOnWrite, MergeOnRead
 from icestream.upsert.candidates import KeyGaps
-from icestream.upsert.delete_flag import DeleteFlag
+from icestream.upsert.delete_flag import delete_columns, delete_mask
 from icestream.upsert.incoming import Bucket, Incoming
 from icestream.upsert.key_columns import KeyColumns
 from icestream.upsert.matched_in_memory import MatchedInMemory
@@ -164,7 +164,7 @@ class _Merge:
     def columns(self, stream: pa.Schema, target: WriteTarget) -> pa.Schema:
         """The stream's columns but those that only say what to delete, or which row is last."""
         options, known = self._options, {field.name for field in target.schema.fields}
-        needed = set(DeleteFlag.columns_of(options.delete_when, stream))
+        needed = set(delete_columns(options.delete_when, stream))
         if options.last_by is not None:
             if options.last_by not in stream.names:
                 raise UnknownColumnError(
@@ -196,7 +196,7 @@ class _Merge:
             key,
             writer=writer,
             columns=columns,
-            is_delete=DeleteFlag.of(options.delete_when, stream.schema),
+            is_delete=delete_mask(options.delete_when, stream.schema),
             budget=base.rows_budget,
         )
         try:
