@@ -2,19 +2,29 @@
 
 A table is appended to, overwritten, merged into in both write modes, deleted from, compacted, and
 its schema and its partitions are changed, in whatever order Hypothesis thinks of. After each step
-our scan and PyIceberg's find the rows of the list, and nothing is stored in vain.
+our scan and PyIceberg's find the rows of the list, and nothing is stored in vain. Where the peers'
+environment is, DuckDB finds them as well.
 """
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform, IdentityTransform
@@ -22,6 +32,7 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform
 import icestream as ice
 from tests.support.loads import BY_PART, make_table
 from tests.support.merges import MODES, found
+from tests.support.peer_process import PeerProcess
 from tests.support.tables import make_catalog
 
 _KEYS = st.one_of(st.none(), st.integers(0, 9))
@@ -33,10 +44,15 @@ _SPECS = {"whole": UNPARTITIONED_PARTITION_SPEC, "part": BY_PART}
 
 
 class TableMachine(RuleBasedStateMachine):
-    """The table, and the list."""
+    """The table, and the list.
 
-    def __init__(self) -> None:
+    Args:
+        read_elsewhere: One more reader, which gets where the table's metadata is.
+    """
+
+    def __init__(self, read_elsewhere: Callable[[str], pa.Table] | None = None) -> None:
         super().__init__()
+        self._read_elsewhere = read_elsewhere
         self._folder = tempfile.TemporaryDirectory()
         self._catalog = make_catalog(Path(self._folder.name))
         self._table: Table | None = None
@@ -203,11 +219,15 @@ class TableMachine(RuleBasedStateMachine):
     # What must hold
 
     @invariant()
-    def both_readers_find_the_rows_of_the_list(self) -> None:
+    def all_readers_find_the_rows_of_the_list(self) -> None:
         if self._table is None:
             return
         rows = sorted(map(repr, self._rows))
         assert sorted(map(repr, found(self._table))) == rows
+        if self._read_elsewhere is not None:
+            theirs = self._read_elsewhere(self._table.metadata_location)
+            assert theirs.column_names == [field.name for field in self._table.schema().fields]
+            assert sorted(repr(tuple(row.values())) for row in theirs.to_pylist()) == rows
         assert len(self._table.metadata.snapshots) == self._commits
 
     @invariant()
@@ -217,10 +237,21 @@ class TableMachine(RuleBasedStateMachine):
             assert (report.count, report.kept_young, report.kept_in_flight) == (0, 0, 0)
 
 
-TestTable = TableMachine.TestCase
-TestTable.settings = settings(
+_SETTINGS = settings(
     max_examples=15,
     stateful_step_count=8,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
+TestTable = TableMachine.TestCase
+TestTable.settings = _SETTINGS
+
+
+@pytest.mark.interop
+@pytest.mark.timeout(600)
+def test_duckdb_finds_the_rows_of_the_list_too() -> None:
+    with PeerProcess() as peers:
+        run_state_machine_as_test(
+            lambda: TableMachine(lambda metadata: peers.read("duckdb", metadata)),
+            settings=_SETTINGS,
+        )

@@ -7,6 +7,7 @@ PyArrow and DuckDB than it has, so this module is also a program: `.venv-peers/b
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 import traceback
@@ -74,8 +75,7 @@ def read_with_duckdb(
     if where:
         names = ", ".join(f'"{name}"' for name in _columns(where))
         query = f'SELECT {names} {source} WHERE "{where[0]}" = ?'
-    with _duckdb() as connection:
-        return connection.execute(query, [where[1]] if where else []).to_arrow_table()
+    return _duckdb().execute(query, [where[1]] if where else []).to_arrow_table()
 
 
 def _columns(where: Where) -> tuple[str, ...]:
@@ -101,8 +101,9 @@ def write_with_daft(table: Any, rows: pa.Table, mode: str) -> None:
     daft.from_arrow(rows).write_iceberg(table, mode=mode)
 
 
+@functools.cache  # To load the extensions takes longer than to read a small table.
 def _duckdb() -> Any:
-    """A connection with the Iceberg extension, from the packages: nothing is downloaded."""
+    """The connection, with the Iceberg extension from the packages: nothing is downloaded."""
     import duckdb
 
     connection = duckdb.connect()
