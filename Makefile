@@ -5,9 +5,11 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PEERS := .venv-peers
 PEERS_STAMP := $(PEERS)/.installed
+JAVA := .venv-interop
+JAVA_STAMP := $(JAVA)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench bench-quick peers interop soak clean
+.PHONY: help install demo test lint format bench bench-quick peers java interop soak clean
 
 help:  ## What there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -45,7 +47,15 @@ $(PEERS_STAMP): benchmarks/peers-requirements.txt
 
 peers: install $(PEERS_STAMP)  ## The environment of the peers (Polars, Daft, DuckDB), in .venv-peers
 
-interop: peers  ## What we write is read by Polars, Daft and DuckDB, and the other way round
+$(JAVA_STAMP): tests/interop/java-requirements.txt
+	$(PYTHON) -m venv $(JAVA)
+	$(JAVA)/bin/python -m pip install --quiet --requirement $< --editable '.[spark]'
+	@touch $@
+
+java: $(JAVA_STAMP)  ## Iceberg's Java runtime: Spark in .venv-interop, jars from Maven Central in .interop
+	$(JAVA)/bin/python -m tests.interop.fetch_jars
+
+interop: peers java  ## What we write is read by Polars, Daft, DuckDB and Java, and the other way round
 	$(BIN)/python -m pytest -m interop
 
 bench: install  ## The benchmark tables at full size (minutes, and 10 GB of disk); BENCH="--sets a b"
@@ -62,4 +72,4 @@ soak: install  ## The long versions of the memory tests
 	$(BIN)/python -m pytest -m slow
 
 clean:  ## Remove what the targets above made
-	rm -rf $(VENV) $(PEERS) .bench .demo
+	rm -rf $(VENV) $(PEERS) $(JAVA) .interop .bench .demo
