@@ -98,10 +98,14 @@ class MemoryBudget:
 
     Args:
         limit: Bytes, or a string such as `"256MB"`.
+        whole: The budget that this one is a part of: what is held here counts there, too.
     """
 
-    def __init__(self, limit: int | str = DEFAULT_MEMORY) -> None:
+    def __init__(
+        self, limit: int | str = DEFAULT_MEMORY, *, whole: MemoryBudget | None = None
+    ) -> None:
         self.limit_bytes = parse_bytes(limit)
+        self._whole = whole
         self.reserve_bytes = 0
         self.peak_bytes = 0
         self._held_bytes = 0
@@ -166,16 +170,20 @@ class MemoryBudget:
         return self._held_bytes + wanted_bytes + self.reserve_bytes <= self.limit_bytes
 
     def _take(self, wanted_bytes: int) -> Lease:
-        self._held_bytes += wanted_bytes
-        self.peak_bytes = max(self.peak_bytes, self._held_bytes)
+        self._add(wanted_bytes)
         return Lease(self, wanted_bytes)
 
     def _change(self, difference: int) -> None:
         with self._changed:
-            self._held_bytes += difference
-            self.peak_bytes = max(self.peak_bytes, self._held_bytes)
+            self._add(difference)
             if difference < 0:
                 self._changed.notify_all()
+
+    def _add(self, difference: int) -> None:
+        self._held_bytes += difference
+        self.peak_bytes = max(self.peak_bytes, self._held_bytes)
+        if self._whole is not None:  # Locks are taken in this order only: the part's first.
+            self._whole._change(difference)
 
 
 def as_budget(memory: int | str | MemoryBudget) -> MemoryBudget:

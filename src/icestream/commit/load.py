@@ -123,8 +123,7 @@ class Base:
         snapshot_id: The head of the branch; None if it is empty.
         branch: The branch.
         operation: What the load does; the table may want another isolation for each.
-        scan_budget: What reading may hold.
-        rows_budget: What rows may take that wait for others.
+        budgets: What reading, writing, and rows that wait for others may hold.
         files: Files that were written before, to be added by the same load.
     """
 
@@ -132,8 +131,7 @@ class Base:
     snapshot_id: int | None
     branch: str
     operation: Operation
-    scan_budget: MemoryBudget
-    rows_budget: MemoryBudget
+    budgets: Budgets
     files: tuple[NewFile, ...] = ()
 
 
@@ -225,15 +223,7 @@ class Load:
         )
         committed = None
         try:
-            base = Base(
-                target,
-                head_id,
-                branch,
-                self.operation,
-                budgets.scan,
-                budgets.rows,
-                before.files,
-            )
+            base = Base(target, head_id, branch, self.operation, budgets, before.files)
             self.intake.take(stream, base, writer)
             if self.intake.looks_late:
                 base = _newest(base, landing.refresh())
@@ -351,8 +341,8 @@ class Load:
             columns_discarded=writer.plan.discarded,
             commit_attempts=committed.attempts if committed else 0,
             seconds=time.monotonic() - self._started,
-            peak_bytes_held=budgets.peak_bytes,
-            memory_limit_bytes=budgets.limit_bytes,
+            peak_bytes_held=budgets.whole.peak_bytes,
+            memory_limit_bytes=budgets.whole.limit_bytes,
         )
 
 

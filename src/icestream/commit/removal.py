@@ -67,7 +67,7 @@ class EverythingRemoved:
 
     def remove(self, base: Base, writer: TableWriter) -> Removed:
         """Every data file; delete files go with them."""
-        live = LiveFiles(base.target, base.branch, base.scan_budget)
+        live = LiveFiles(base.target, base.branch, base.budgets.scan)
         tasks = live.tasks(live.ask())
         return Removed(
             files=tuple(task.file for task in tasks),
@@ -96,7 +96,7 @@ class MatchingRemoved:
 
         A delete from a table that asks for merge-on-read deletes these by position instead.
         """
-        live = LiveFiles(base.target, base.branch, base.scan_budget)
+        live = LiveFiles(base.target, base.branch, base.budgets.scan)
         asked = live.ask(null_stays(live.ask(self.where).context.row_filter))
         row_filter = asked.context.row_filter
         columns = _filter_columns(live.schema, row_filter)
@@ -133,7 +133,7 @@ class WrittenPartitionsRemoved:
         partitioner, spec_id = writer.partitioner, base.target.spec.spec_id
         keys = {comparable(partitioner.key(number)) for number in range(len(partitioner))}
         keys |= _keys_of(base.files, spec_id, base.target.table)
-        live = LiveFiles(base.target, base.branch, base.scan_budget)
+        live = LiveFiles(base.target, base.branch, base.budgets.scan)
 
         def goes(batch: pa.RecordBatch) -> pa.Array:
             numbers, rows = np.unique(partitioner.ids(writer.conform(batch)), return_inverse=True)

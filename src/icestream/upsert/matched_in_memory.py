@@ -52,8 +52,8 @@ class MatchedInMemory:
             positions, rows = zip(*parts.pop(number), strict=True)
             self._by_file[number] = np.concatenate(positions), np.concatenate(rows)
         self.duplicates = self.rows - int(np.count_nonzero(matched))
-        for _, rows in chunks(bucket.rows, np.flatnonzero(bucket.kept & ~matched)):
-            insert(rows)
+        self._insert = insert
+        self._new = bucket.kept & ~matched
 
     @property
     def spilled_bytes(self) -> int:
@@ -70,9 +70,23 @@ class MatchedInMemory:
 
     def updates(self, number: int) -> Iterator[Update]:
         """The rows to change of a file."""
-        positions, rows = self._by_file.pop(number)
+        positions, rows = self._by_file[number]
         for part, taken in chunks(self._incoming, rows):
             yield Update(positions[part], taken)
+
+    def keep_only(self, number: int, positions: Positions) -> None:
+        """Leave only some rows of a file."""
+        known, rows = self._by_file[number]
+        self._by_file[number] = positions, rows[np.searchsorted(known, positions)]
+
+    def finish(self) -> None:
+        """Insert the rows that match nothing.
+
+        After the others, as files are encoded by what their first rows look like, and new ones may
+        look otherwise than those of the table.
+        """
+        for _, rows in chunks(self._incoming, np.flatnonzero(self._new)):
+            self._insert(rows)
 
     def close(self) -> None:
         """Drop the matches."""

@@ -23,7 +23,7 @@ from icestream.memory import MemoryBudget
 from icestream.upsert.grouped_rows import GroupedRows
 from icestream.upsert.incoming import Bucket, Incoming
 from icestream.upsert.key_hash import Keys
-from icestream.upsert.matches import KeysOfFile, Update, chunks
+from icestream.upsert.matches import KeysOfFile, Positions, Update, chunks
 from icestream.write.sort_keys import SortKeys
 
 _POSITION_ID = 2147483645  # Of `_pos`, by the Iceberg specification.
@@ -95,6 +95,13 @@ class MatchedOnDisk:
                 yield from map(_update, batches)
                 return
         raise AssertionError("files are asked for in their order")
+
+    def keep_only(self, number: int, positions: Positions) -> None:
+        """Never asked for: rows come from disk once."""
+        raise AssertionError("positions are not known")
+
+    def finish(self) -> None:
+        """Nothing is left: rows that match nothing were inserted with the others of their keys."""
 
     def close(self) -> None:
         """Drop everything."""

@@ -33,6 +33,10 @@ class Update:
     positions: Positions
     rows: pa.RecordBatch
 
+    def where(self, mask: npt.NDArray[np.bool_]) -> Update:
+        """Some of them."""
+        return Update(self.positions[mask], self.rows.filter(pa.array(mask)))
+
 
 @dataclass(frozen=True, slots=True)
 class KeysOfFile:
@@ -75,6 +79,14 @@ class Matches(Protocol):
 
     def updates(self, number: int) -> Iterator[Update]:
         """The rows to change of a file; ask for the files in their order, each once."""
+        ...
+
+    def keep_only(self, number: int, positions: Positions) -> None:
+        """Leave only some rows of a file, to be asked for once more; positions must be known."""
+        ...
+
+    def finish(self) -> None:
+        """Insert what is left of the rows that match nothing; call it when all is changed."""
         ...
 
     def close(self) -> None:

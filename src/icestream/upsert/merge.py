@@ -18,14 +18,16 @@ from icestream.commit.load import Base, Load, Removed
 from icestream.errors import InvalidArgumentError, UnknownColumnError
 from icestream.memory import DEFAULT_MEMORY, MemoryBudget, trim_heap
 from icestream.report import MergeReport
-from icestream.upsert.apply import Applied, CopyOnWrite, MergeOnRead
+from icestream.upsert.applied import Applied
 from icestream.upsert.candidates import KeyGaps
+from icestream.upsert.copy_on_write import CopyOnWrite
 from icestream.upsert.delete_flag import delete_columns, delete_mask
 from icestream.upsert.incoming import Bucket, Incoming
 from icestream.upsert.key_columns import KeyColumns
 from icestream.upsert.matched_in_memory import MatchedInMemory
 from icestream.upsert.matched_on_disk import MatchedOnDisk
 from icestream.upsert.matches import Matches, keys_of_files
+from icestream.upsert.merge_on_read import MergeOnRead
 from icestream.upsert.options import (
     Isolation,
     MergeOptions,
@@ -197,7 +199,7 @@ class _Merge:
             writer=writer,
             columns=columns,
             is_delete=delete_mask(options.delete_when, stream.schema),
-            budget=base.rows_budget,
+            budget=base.budgets.rows,
         )
         try:
             for batch in stream:
@@ -213,7 +215,7 @@ class _Merge:
         if incoming is None or not incoming.rows:
             return Removed()
         assert self._key is not None
-        live = LiveFiles(base.target, base.branch, base.scan_budget)
+        live = LiveFiles(base.target, base.branch, base.budgets.scan)
         # A column that this very merge adds is null in every row of the table.
         is_new = not self._key.ids <= set(live.schema.field_ids)
         row_filter = AlwaysFalse() if is_new else incoming.range.filter()
@@ -221,6 +223,8 @@ class _Merge:
             self._tasks = live.tasks(live.ask(row_filter))
             self._matches = self._match(live, incoming, writer, base)
             trim_heap()  # Of the index, and of what it took to make it.
+            if not incoming.is_spilled:
+                base.budgets.share_what_rows_left()
             change = RowChange(
                 incoming,
                 columns=writer.file_schema,
@@ -230,6 +234,7 @@ class _Merge:
             )
             apply = (MergeOnRead if self._on_read else CopyOnWrite)(live, writer, change)
             self._applied = apply.run(self._tasks, self._matches)
+            self._matches.finish()
         finally:
             incoming.close()
             if self._matches is not None:
@@ -307,12 +312,12 @@ class _Merge:
 
         if incoming.is_spilled:
             keys = keys_of_files(live, self._tasks, self._key, incoming)
-            return MatchedOnDisk(incoming, self._changes, keys, insert, base.rows_budget)
+            return MatchedOnDisk(incoming, self._changes, keys, insert, base.budgets.rows)
         bucket: Bucket = next(incoming.buckets())
         gaps = KeyGaps(self._key, incoming.key_columns(bucket.rows))
         self._tasks = [task for task in self._tasks if gaps.may_hold(task)]
         keys = keys_of_files(live, self._tasks, self._key, incoming)
-        return MatchedInMemory(bucket, self._changes, keys, insert, base.rows_budget)
+        return MatchedInMemory(bucket, self._changes, keys, insert, base.budgets.rows)
 
     def _changes(self, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         """Which rows of the stream change what they match."""
@@ -345,5 +350,5 @@ def _count_files(base: Base) -> int:
     known = head.summary.additional_properties if head.summary is not None else {}
     if "total-data-files" in known:
         return int(known["total-data-files"])
-    live = LiveFiles(base.target, base.branch, base.scan_budget)
+    live = LiveFiles(base.target, base.branch, base.budgets.scan)
     return len(live.tasks(live.ask()))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
+from pyiceberg.schema import Schema
 
 from icestream.upsert.equality import Mask, same_values
 from icestream.upsert.incoming import Incoming
@@ -55,13 +56,15 @@ class RowChange:
         self.updated = updated
         self._incoming = incoming
         self._columns = columns
-        self._is_complete = is_complete
+        self.is_complete = is_complete
         self._skip_unchanged = skip_unchanged
+        # Columns in which all rows compared so far differ; None before the first.
+        self._telling: frozenset[int] | None = None
 
     @property
     def needs_current_rows(self) -> bool:
         """Whether the rows of the table have to be read: not where others replace them whole."""
-        return self._skip_unchanged or not self._is_complete
+        return self._skip_unchanged or not self.is_complete
 
     def of(self, current: pa.RecordBatch, update: Update) -> Changed:
         """What rows become, given those of the table, row by row."""
@@ -80,12 +83,45 @@ class RowChange:
         rows = pa.RecordBatch.from_arrays(columns, schema=self._columns)
         return Changed(rows, update.positions, changed, deleted)
 
+    def note_differences(self, current: pa.RecordBatch, update: Update) -> None:
+        """Learn which columns alone would have told that these rows change."""
+        if self._telling is None:
+            self._telling = frozenset(n for n in self.updated if _is_simple(current.column(n)))
+        if self._telling:
+            self._telling = frozenset(
+                n
+                for n in self._telling
+                if not same_values(current.column(n), update.rows.column(n)).any()
+            )
+
+    def telling_column(self, schema: Schema, sizes: Mapping[int, int]) -> int | None:
+        """The smallest column in which all rows differed so far; None if there is none.
+
+        Args:
+            schema: The table's: what is new in the stream can't be read from it.
+            sizes: Bytes of the columns in a file, by id.
+        """
+        known = {field.name: sizes.get(field.field_id, 0) for field in schema.fields}
+        names = {n: self._columns.field(n).name for n in self._telling or ()}
+        readable = [n for n, name in names.items() if name in known]
+        return min(readable, key=lambda n: (known[names[n]], n), default=None)
+
+    def differs(self, current: pa.Array, update: Update, column: int) -> Mask:
+        """Which rows change, for all that one column tells."""
+        given = update.rows.column(column)
+        deleted = self._incoming.is_deletion(update.rows)
+        return deleted | ~same_values(current.cast(given.type), given)
+
     def without_current(self, update: Update) -> Changed:
         """What rows become that the stream replaces whole."""
         columns = [update.rows.column(n) for n in range(len(self._columns))]
         deleted = self._incoming.is_deletion(update.rows)
         rows = pa.RecordBatch.from_arrays(columns, schema=self._columns)
         return Changed(rows, update.positions, np.ones(len(deleted), np.bool_), deleted)
+
+
+def _is_simple(array: pa.Array) -> bool:
+    return not pa.types.is_nested(array.type) and not isinstance(array, pa.ExtensionArray)
 
 
 class UpdatesInOrder:
@@ -127,16 +163,36 @@ def replaced(
     updated: frozenset[int],
 ) -> pa.RecordBatch:
     """Rows with the values of others in some places, ascending, in the columns that differ."""
-    mask = np.zeros(rows.num_rows, np.bool_)
-    mask[at] = True
+    columns = rows.columns
     order = np.arange(rows.num_rows)
     order[at] = rows.num_rows + np.arange(len(at))
-    arrow_mask, arrow_order = pa.array(mask), pa.array(order)
-    columns = rows.columns
+    taken = pa.array(order)
     for n in sorted(updated):
-        old, given = rows.column(n), new.column(n)
-        if pa.types.is_nested(old.type) or isinstance(old, pa.ExtensionArray):
-            columns[n] = pa.concat_arrays([old, given]).take(arrow_order)
-        else:  # One copy instead of two.
-            columns[n] = pc.replace_with_mask(old, arrow_mask, given)
+        old, given = columns[n], new.column(n)
+        if _is_plain(old) and _is_plain(given):
+            columns[n] = _scattered(old, at, given)
+        else:  # A copy more than `replace_with_mask` makes of texts, and three times as quick.
+            columns[n] = pa.concat_arrays([old, given]).take(taken)
     return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
+
+
+def _is_plain(array: pa.Array) -> bool:
+    """Whether an array is one buffer of numbers, dates or moments, and nothing is null."""
+    kind = array.type
+    numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind)
+    return numbers and not array.null_count
+
+
+def _scattered(old: pa.Array, at: npt.NDArray[np.intp], given: pa.Array) -> pa.Array:
+    """An array with other values in some places, made by one copy."""
+    buffer = pa.allocate_buffer(len(old) * old.type.bit_width // 8)
+    values = np.frombuffer(buffer, _words(old).dtype)
+    values[:] = _words(old)
+    values[at] = _words(given)
+    return pa.Array.from_buffers(old.type, len(old), [None, buffer])
+
+
+def _words(array: pa.Array) -> npt.NDArray[np.unsignedinteger[Any]]:
+    width = array.type.bit_width // 8
+    words = np.frombuffer(array.buffers()[1], f"u{width}")
+    return words[array.offset : array.offset + len(array)]

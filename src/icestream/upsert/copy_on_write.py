@@ -1,0 +1,101 @@
+"""Files with matched rows are written again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.table import FileScanTask
+
+from icestream.commit.live_files import LiveFiles
+from icestream.read.located import Located
+from icestream.upsert.applied import Applied
+from icestream.upsert.matches import Matches
+from icestream.upsert.row_change import RowChange, UpdatesInOrder, places, replaced
+from icestream.write.table_writer import TableWriter
+
+
+class CopyOnWrite:
+    """Writes the files with changed rows again, changed rows in the place of old ones.
+
+    Nothing of a file is written until a row of it has changed; what came before is written in the
+    end, for which it is read a second time. Where no row has changed the file stays as it is.
+
+    Memory: as of reading and writing; one batch of the table twice.
+
+    Args:
+        live: The table's files.
+        writer: Writes them again.
+        change: Makes the new rows.
+    """
+
+    def __init__(self, live: LiveFiles, writer: TableWriter, change: RowChange) -> None:
+        self._live = live
+        self._writer = writer
+        self._change = change
+        self._done = Applied()
+
+    def run(self, tasks: Sequence[FileScanTask], matches: Matches) -> Applied:
+        """Change the rows of all files with matches."""
+        numbers = matches.files()
+        chosen = [tasks[number] for number in numbers]
+        reading, written = -1, False
+        updates = UpdatesInOrder(iter(()))
+        passed: list[tuple[FileScanTask, int]] = []
+        for located in self._live.located(chosen):
+            if located.number != reading:
+                reading, written = located.number, False
+                updates = UpdatesInOrder(matches.updates(numbers[reading]))
+            rows, any_changed = self._changed(located, updates)
+            if any_changed and not written:
+                written = True
+                self._done.removed.append(chosen[reading].file)
+                passed.append((chosen[reading], int(located.positions[0])))
+            if written:
+                self._write(rows)
+            del located, rows
+        # Not before: two scans at a time would need the memory of two.
+        for task, position in passed:
+            self._write_before(task, position)
+        return self._done
+
+    def _changed(self, located: Located, updates: UpdatesInOrder) -> tuple[pa.RecordBatch, bool]:
+        """The rows as they are to be, and whether any of them is not as it was."""
+        current = self._writer.conform(located.rows)
+        at, new, deleted = [], [], []
+        for update in updates.up_to(int(located.positions[-1])):
+            where = places(located.positions, update.positions)
+            changed = self._change.of(current.take(pa.array(where)), update)
+            self._done.count(changed)
+            stays = changed.is_changed & ~changed.is_deleted
+            if stays.any():
+                at.append(where[stays])
+                new.append(changed.rows.filter(pa.array(stays)))
+            if changed.is_deleted.any():
+                deleted.append(where[changed.is_deleted])
+        if not at and not deleted:
+            return current, False
+        if at:
+            rows = pa.concat_batches(new)
+            current = replaced(current, np.concatenate(at), rows, self._change.updated)
+        if deleted:
+            keep = np.ones(current.num_rows, np.bool_)
+            keep[np.concatenate(deleted)] = False
+            current = current.filter(pa.array(keep))
+        return current, True
+
+    def _write_before(self, task: FileScanTask, position: int) -> None:
+        """Write the rows before a position, which are as they were to be."""
+        if position == 0:
+            return
+        for located in self._live.located([task]):
+            count = int(np.searchsorted(located.positions, position))
+            if count:
+                self._write(self._writer.conform(located.rows.slice(0, count)))
+            if count < len(located.positions):
+                return
+
+    def _write(self, rows: pa.RecordBatch) -> None:
+        self._writer.write_conformed(rows)
+        self._done.written += rows.num_rows

@@ -1,0 +1,172 @@
+"""Matched rows are deleted by position, and what they have become is appended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.table import FileScanTask
+
+from icestream.commit.live_files import LiveFiles
+from icestream.upsert.applied import Applied
+from icestream.upsert.matches import Matches, Positions, Update
+from icestream.upsert.row_change import Changed, RowChange, UpdatesInOrder, places
+from icestream.write.table_writer import TableWriter
+
+_COMPARED_ROWS = 16_384
+_COMPARED_SHARE = 8
+_FEW_FILES = 3
+
+
+class MergeOnRead:
+    """Deletes the rows that changed by their positions, and appends what they have become.
+
+    Whether rows have changed is told by as little as will do: where all rows of the first file
+    differ in one column, only that column of the other files is read, and the others no sooner than
+    a row is the same in it.
+
+    Memory: as of reading and writing; where one column tells, the positions of rows that go, too.
+
+    Args:
+        live: The table's files.
+        writer: Writes new rows and delete files.
+        change: Makes the new rows.
+    """
+
+    def __init__(self, live: LiveFiles, writer: TableWriter, change: RowChange) -> None:
+        self._live = live
+        self._writer = writer
+        self._change = change
+        self._done = Applied()
+        self._waiting: dict[int, list[Positions]] = {}
+
+    def run(self, tasks: Sequence[FileScanTask], matches: Matches) -> Applied:
+        """Change the rows of all files with matches."""
+        numbers = matches.files()
+        if not self._change.needs_current_rows:
+            for number in numbers:
+                for update in matches.updates(number):
+                    self._replace(tasks, number, self._change.without_current(update))
+            return self._done
+        has_positions = all(matches.positions(number) is not None for number in numbers)
+        if self._change.is_complete and has_positions and len(numbers) > _FEW_FILES:
+            numbers = self._compare_by_one_column(tasks, numbers, matches)
+        self._compare(tasks, numbers, matches)
+        return self._done
+
+    def _compare(
+        self,
+        tasks: Sequence[FileScanTask],
+        numbers: Sequence[int],
+        matches: Matches,
+        *,
+        learn: bool = False,
+    ) -> None:
+        for number, rows, update in self._found(tasks, numbers, matches):
+            current = self._writer.conform(rows)
+            if learn:
+                self._change.note_differences(current, update)
+            self._replace(tasks, number, self._change.of(current, update))
+        for number in list(self._waiting):
+            self._flush(tasks, number)
+
+    def _compare_by_one_column(
+        self, tasks: Sequence[FileScanTask], numbers: list[int], matches: Matches
+    ) -> list[int]:
+        """Change the rows that differ in a telling column; the files with others are left."""
+        self._compare(tasks, numbers[:1], matches, learn=True)
+        sizes = tasks[numbers[0]].file.column_sizes or {}
+        column = self._change.telling_column(self._live.schema, sizes)
+        if column is None:
+            return numbers[1:]
+        left: dict[int, list[Positions]] = {}
+        name = self._writer.file_schema.field(column).name
+        for number, rows, update in self._found(tasks, numbers[1:], matches, [name]):
+            if number not in self._waiting:
+                self._flush_known(tasks, left)
+                self._waiting[number] = []
+            differs = self._change.differs(rows.column(0), update, column)
+            if not differs.all():
+                left.setdefault(number, []).append(update.positions[~differs])
+                update = update.where(differs)
+            self._replace(tasks, number, self._change.without_current(update))
+        self._flush_known(tasks, left)
+        for number, positions in left.items():
+            matches.keep_only(number, np.concatenate(positions))
+        return list(left)
+
+    def _found(
+        self,
+        tasks: Sequence[FileScanTask],
+        numbers: Sequence[int],
+        matches: Matches,
+        columns: Sequence[str] | None = None,
+    ) -> Iterator[tuple[int, pa.RecordBatch, Update]]:
+        """Rows of the table and what they match, many at a time: each comparison has its price."""
+        chosen = [tasks[number] for number in numbers]
+        known = [matches.positions(number) for number in numbers]
+        wanted = None if any(some is None for some in known) else cast(list[Positions], known)
+        most_bytes = self._live.budget.limit_bytes // _COMPARED_SHARE
+        reading = -1
+        updates = UpdatesInOrder(iter(()))
+        found: list[tuple[pa.RecordBatch, Update]] = []
+        for located in self._live.located(chosen, columns, positions=wanted):
+            if located.number != reading:
+                yield from _joined(numbers, reading, found)
+                reading = located.number
+                updates = UpdatesInOrder(matches.updates(numbers[reading]))
+            for update in updates.up_to(int(located.positions[-1])):
+                at = places(located.positions, update.positions)
+                found.append((located.rows.take(pa.array(at)), update))
+            held_bytes = sum(rows.nbytes + update.rows.nbytes for rows, update in found)
+            count = sum(len(update.positions) for _, update in found)
+            if count >= _COMPARED_ROWS or held_bytes >= most_bytes:
+                yield from _joined(numbers, reading, found)
+            del located
+        yield from _joined(numbers, reading, found)
+
+    def _replace(self, tasks: Sequence[FileScanTask], number: int, changed: Changed) -> None:
+        self._done.count(changed)
+        if not changed.is_changed.any():
+            return
+        gone = changed.positions[changed.is_changed]
+        if number in self._waiting:
+            self._waiting[number].append(gone)
+        else:
+            self._delete(tasks[number], gone)
+        stays = changed.is_changed & ~changed.is_deleted
+        if stays.any():
+            rows = changed.rows.filter(pa.array(stays))
+            self._writer.write_conformed(rows)
+            self._done.written += rows.num_rows
+
+    def _flush_known(self, tasks: Sequence[FileScanTask], left: dict[int, list[Positions]]) -> None:
+        """Delete the rows of the file that was read, unless it is to be read again."""
+        for number in [number for number in self._waiting if number not in left]:
+            self._flush(tasks, number)
+
+    def _flush(self, tasks: Sequence[FileScanTask], number: int) -> None:
+        positions = self._waiting.pop(number)
+        if positions:
+            self._delete(tasks[number], np.sort(np.concatenate(positions)))
+
+    def _delete(self, task: FileScanTask, positions: Positions) -> None:
+        if not self._done.deleted_from or self._done.deleted_from[-1] is not task.file:
+            self._done.deleted_from.append(task.file)
+        self._writer.delete_rows(task.file, positions)
+
+
+def _joined(
+    numbers: Sequence[int], reading: int, found: list[tuple[pa.RecordBatch, Update]]
+) -> Iterator[tuple[int, pa.RecordBatch, Update]]:
+    """What was found in a file, as one; the list is emptied."""
+    if found:
+        rows = pa.concat_batches([rows for rows, _ in found])
+        update = Update(
+            np.concatenate([update.positions for _, update in found]),
+            pa.concat_batches([update.rows for _, update in found]),
+        )
+        found.clear()
+        yield numbers[reading], rows, update
