@@ -75,6 +75,15 @@ def test_of_two_merges_of_the_same_keys_planned_together_one_is_refused(
     assert ".".join(table.name()) in refusal
 
 
+def test_of_two_merges_that_insert_the_same_keys_one_is_refused(
+    catalog: _Catalog, table: Table
+) -> None:
+    """They remove nothing of which the second could find that it is gone."""
+    mergers = [Merger(MODES[0], [[(20, n, "new"), (21, n, "new")]]) for n in range(2)]
+    outcomes = _merge(catalog, table, mergers, "committing")
+    assert sum(outcome.refusal is not None for outcome in outcomes) == 1
+
+
 @_modes
 def test_merges_of_the_same_keys_are_as_one_after_the_other(
     catalog: _Catalog, table: Table, modes: tuple[str, str]
