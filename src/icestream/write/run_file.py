@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -88,10 +89,8 @@ class RunFile:
     def close(self) -> None:
         """Drop the rows and their disk space. A second call does nothing."""
         self._stream = None
-        try:
+        with suppress(OSError):  # What could not be written need not be; it is closed all the same.
             self._file.close()
-        except OSError:
-            self._file.detach().close()  # What could not be written need not be.
 
 
 class RunCursor:

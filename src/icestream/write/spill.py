@@ -97,12 +97,13 @@ class Spill:
         """
         while len(self._runs) > self.fan_in:
             self._merge_last(min(self.fan_in, len(self._runs) - self.fan_in + 1))
-        runs = [run for _, run in self._runs]
-        self._runs.clear()
-        yield from self._merge(runs)
+        try:  # The runs stay known, so that `close` drops them also while somebody takes rows.
+            yield from self._merge([run for _, run in self._runs])
+        finally:
+            self._runs.clear()
 
     def close(self) -> None:
-        """Drop all runs and their disk space."""
+        """Drop all runs and their disk space. Rows that were not taken yet are lost."""
         for _, run in self._runs:
             run.close()
         self._runs.clear()

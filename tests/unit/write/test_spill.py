@@ -24,6 +24,7 @@ from icestream.write.run_file import with_ids
 from icestream.write.sort_keys import SortKeys
 from icestream.write.sorted_rows import SortedRows
 from icestream.write.spill import Spill
+from tests.fault.filling_disk import FillingDisk
 
 _TABLE = Schema(
     NestedField(1, "number", LongType(), required=False),
@@ -199,6 +200,31 @@ def test_a_full_disk_is_a_write_error_and_nothing_stays_open() -> None:
     assert caught.value.path == tempfile.gettempdir()
     spill.close()
     assert _open_files() == before
+
+
+def test_closing_drops_the_files_of_rows_that_are_being_taken() -> None:
+    """Whoever takes them may be kept for long by the traceback of an error."""
+    gc.collect()
+    before = _open_files()
+    spill = _spill()
+    for _ in range(3):
+        spill.add(SortedRows([_rows([0, 1, 2])]))
+    merged = spill.merged()
+    next(merged)
+    assert _open_files() == before + 3
+    spill.close()
+    assert _open_files() == before
+    merged.close()
+
+
+def test_a_disk_that_stays_full_is_a_write_error_from_the_first_run_on() -> None:
+    spill = _spill()
+    full = FillingDisk(lambda _: True, 0)
+    with full.used():
+        with pytest.raises(WriteError, match="No space left"):
+            spill.add(SortedRows([_rows([1])]))
+        spill.close()
+    assert (full.is_full, full.open_files) == (True, 0)
 
 
 def test_an_empty_run_gives_nothing_back() -> None:
