@@ -1,4 +1,4 @@
-"""A table that other processes read in shares: large files, an ORC file, deletes."""
+"""A table that other processes read in shares; Iceberg's Java runtime."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from pyiceberg.table import Table
 
 from tests.support.delete_files import commit_position_deletes
+from tests.support.java_process import JavaSpark
 from tests.support.tables import (
     commit_files,
     data_file_paths,
@@ -45,3 +46,11 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Table]:
     )
     yield table
     catalog.close()
+
+
+@pytest.fixture(scope="session")
+def java() -> Iterator[JavaSpark]:
+    """Iceberg's Java runtime, and a catalog shared with it."""
+    with JavaSpark() as spark:
+        spark.catalog().create_namespace("db")
+        yield spark

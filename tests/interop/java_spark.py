@@ -62,7 +62,8 @@ def _answer(spark: Any, request: dict[str, str]) -> str | None:
             with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
                 writer.write_table(rows)
     except Exception:
-        return traceback.format_exc()
+        lines = traceback.format_exc().splitlines()
+        return "\n".join(line for line in lines if not line.lstrip().startswith("at "))
     return None
 
 

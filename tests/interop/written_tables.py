@@ -59,12 +59,14 @@ class WrittenTable:
     """A table and its rows.
 
     Attributes:
+        name: What the catalog knows it as.
         metadata: Where its metadata is.
         schema: Its current schema.
         rows: Its rows, plain and in order of `id`.
         snapshot_id: The snapshot to read, where it is not the current one.
     """
 
+    name: str
     metadata: str
     schema: Schema
     rows: list[Row]
@@ -77,7 +79,8 @@ class WrittenTable:
         """A table as it is in the catalog."""
         schema = table.refresh().schema()
         arrow = arrow_rows(schema, rows) if isinstance(rows, list) else rows
-        return cls(table.metadata_location, schema, plain_rows(arrow, schema), snapshot_id)
+        plain = plain_rows(arrow, schema)
+        return cls(".".join(table.name()), table.metadata_location, schema, plain, snapshot_id)
 
 
 def arrow_rows(schema: Schema, rows: Iterable[Row]) -> pa.Table:
@@ -87,12 +90,24 @@ def arrow_rows(schema: Schema, rows: Iterable[Row]) -> pa.Table:
 
 
 class Writing:
-    """Makes the tables, each once, in one catalog and for one format version."""
+    """Makes the tables, each once, in one catalog and for one format version.
 
-    def __init__(self, catalog: Catalog, version: int) -> None:
+    Args:
+        catalog: Where; it has a namespace `db`.
+        version: Their format version.
+        without: Columns that tables of all types go without.
+    """
+
+    def __init__(self, catalog: Catalog, version: int, without: tuple[str, ...] = ()) -> None:
         self._catalog = catalog
         self._version = version
+        fields = (field for field in all_types_schema().fields if field.name not in without)
+        self.types = Schema(*fields)
         self._made: dict[Any, Any] = {}
+
+    def rows(self, n: int, seed: int) -> pa.Table:
+        """Rows of all types, as `all_types_rows`."""
+        return all_types_rows(n, seed).select([field.name for field in self.types.fields])
 
     def table(self, recipe: str) -> WrittenTable:
         """A table of `RECIPES`."""
@@ -130,7 +145,7 @@ class Writing:
         return self._made[key]
 
     def _transformed(self, transform: Transform[Any, Any]) -> dict[str, WrittenTable]:
-        schema, rows = all_types_schema(), all_types_rows(15, seed=3)
+        schema, rows = self.types, self.rows(15, seed=3)
         made = {}
         for field in schema.fields:
             kind = field.field_type
@@ -146,16 +161,16 @@ class Writing:
         return made
 
     def _compressed(self, codec: str) -> WrittenTable:
-        rows = all_types_rows(100, seed=4)
-        table = self.create(all_types_schema(), **{"write.parquet.compression-codec": codec})
+        rows = self.rows(100, seed=4)
+        table = self.create(self.types, **{"write.parquet.compression-codec": codec})
         ice.append(table, rows)
         return WrittenTable.of(table, rows)
 
 
 def _all_types(writing: Writing) -> WrittenTable:
     """Every type, with nulls on every level, in two snapshots and several row groups."""
-    table = writing.create(all_types_schema(), **{"write.parquet.row-group-limit": "150"})
-    first, second = all_types_rows(500, seed=1), all_types_rows(1000, seed=2).slice(500)
+    table = writing.create(writing.types, **{"write.parquet.row-group-limit": "150"})
+    first, second = writing.rows(500, seed=1), writing.rows(1000, seed=2).slice(500)
     ice.append(table, first.to_reader(max_chunksize=37))
     ice.append(table, second)
     return WrittenTable.of(table, pa.concat_tables([first, second]))
@@ -163,8 +178,8 @@ def _all_types(writing: Writing) -> WrittenTable:
 
 def _only_nulls(writing: Writing) -> WrittenTable:
     """Every optional column null, in all rows."""
-    table = writing.create(all_types_schema())
-    rows = arrow_rows(all_types_schema(), [{"id": i} for i in range(5)])
+    table = writing.create(writing.types)
+    rows = arrow_rows(writing.types, [{"id": i} for i in range(5)])
     ice.append(table, rows)
     return WrittenTable.of(table, rows)
 
@@ -373,10 +388,10 @@ def _as_the_properties_say(writing: Writing) -> WrittenTable:
 def _merged(writing: Writing, mode: str, spec: PartitionSpec) -> WrittenTable:
     """Rows of every type merged twice, and some deleted; version 1 has no merge-on-read."""
     modes = {"write.merge.mode": mode, "write.delete.mode": mode}
-    table = writing.create(all_types_schema(), spec, **modes)
-    first = all_types_rows(300, seed=1)
-    second = all_types_rows(500, seed=2).slice(100, 300)
-    third = all_types_rows(500, seed=3).slice(350, 100)
+    table = writing.create(writing.types, spec, **modes)
+    first = writing.rows(300, seed=1)
+    second = writing.rows(500, seed=2).slice(100, 300)
+    third = writing.rows(500, seed=3).slice(350, 100)
     ice.append(table, first)
     ice.merge(table, second, on="id")
     ice.merge(table, third, on="id")

@@ -76,7 +76,7 @@ class Incoming:
     ) -> None:
         self.hash = KeyHash()
         self.range = KeyRange(key)
-        self.sieve = Sieve(budget.limit_bytes // _SIEVE_SHARE)
+        self.sieve = Sieve(0)
         self.rows = 0
         self.rows_superseded = 0
         self._options = options
@@ -86,6 +86,8 @@ class Incoming:
         self._is_delete = is_delete
         self._budget = budget
         self._store: GroupedRows | None = None
+        # Of rows that are in memory. Their bytes are counted as what sorting them would take.
+        self._keys: list[Keys] = []
 
     @property
     def is_spilled(self) -> bool:
@@ -111,7 +113,6 @@ class Incoming:
             keys = self.hash(arrays)
             if keys.nulls is not None and self._options.null_keys == "error":
                 raise self._null_keys(piece, arrays, keys)
-            self.sieve.add(keys)
             self.range.add(arrays)
             self._keep(self._with_extras(rows, piece, flags), keys)
             self.rows += rows.num_rows
@@ -126,7 +127,8 @@ class Incoming:
             return
         if not self._store.is_spilled:
             rows = joined(self._store.take_all())
-            keys = self.hash(self._arrays(rows))
+            keys = Keys.joined(self._keys)
+            self._keys.clear()
             self.sieve = Sieve(self._budget.limit_bytes // _SIEVE_SHARE, rows.num_rows)
             self.sieve.add(keys)
             yield self._bucket(None, rows, keys)
@@ -185,7 +187,15 @@ class Incoming:
         if self._store is None:
             most_bytes = int(self._budget.limit_bytes * _HELD_SHARE)
             self._store = GroupedRows(rows.schema, budget=self._budget, most_bytes=most_bytes)
+        was_spilled = self._store.is_spilled
         self._store.add(rows, keys.buckets)
+        self._keys.append(keys)
+        if self._store.is_spilled:
+            if not was_spilled:
+                self.sieve = Sieve(self._budget.limit_bytes // _SIEVE_SHARE)
+            for part in self._keys:
+                self.sieve.add(part)
+            self._keys.clear()
 
     def _flags_of(self, piece: pa.RecordBatch) -> pa.Array | None:
         return None if self._is_delete is None else pc.fill_null(self._is_delete(piece), False)

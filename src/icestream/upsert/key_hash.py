@@ -52,6 +52,17 @@ class Keys:
         """The same number for equal keys, from 0 to `BUCKETS` - 1."""
         return (self.first >> np.uint64(64 - BUCKET_BITS)).astype(np.int32)
 
+    @classmethod
+    def joined(cls, parts: Sequence[Keys]) -> Keys:
+        """The keys of several batches of rows, one after the other."""
+        first = np.concatenate([part.first for part in parts])
+        second = [part.second for part in parts if part.second is not None]
+        nulls = None
+        if any(part.nulls is not None for part in parts):
+            none = (np.zeros(len(p), np.bool_) if p.nulls is None else p.nulls for p in parts)
+            nulls = np.concatenate(list(none))
+        return cls(first, np.concatenate(second) if second else None, nulls)
+
     def where(self, chosen: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> Keys:
         """Some of the keys."""
         return Keys(

@@ -223,7 +223,7 @@ class _Merge:
             self._tasks = live.tasks(live.ask(row_filter))
             self._matches = self._match(live, incoming, writer, base)
             trim_heap()  # Of the index, and of what it took to make it.
-            if not incoming.is_spilled:
+            if isinstance(self._matches, MatchedInMemory):
                 base.budgets.share_what_rows_left()
             change = RowChange(
                 incoming,
