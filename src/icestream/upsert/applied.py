@@ -33,5 +33,5 @@ class Applied:
     def count(self, changed: Changed) -> None:
         """Count rows that were looked at."""
         self.deleted += int(np.count_nonzero(changed.is_deleted))
-        self.updated += int(np.count_nonzero(changed.is_changed & ~changed.is_deleted))
+        self.updated += int(np.count_nonzero(changed.is_updated))
         self.unchanged += int(np.count_nonzero(~changed.is_changed))

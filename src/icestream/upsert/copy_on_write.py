@@ -66,12 +66,11 @@ class CopyOnWrite:
         at, new, deleted = [], [], []
         for update in updates.up_to(int(located.positions[-1])):
             where = places(located.positions, update.positions)
-            changed = self._change.of(current.take(pa.array(where)), update)
+            changed = self._change.of(current, update, where)
             self._done.count(changed)
-            stays = changed.is_changed & ~changed.is_deleted
-            if stays.any():
-                at.append(where[stays])
-                new.append(changed.rows.filter(pa.array(stays)))
+            if changed.is_updated.any():
+                at.append(where[changed.is_updated])
+                new.append(update.where(changed.is_updated).rows)
             if changed.is_deleted.any():
                 deleted.append(where[changed.is_deleted])
         if not at and not deleted:

@@ -35,6 +35,8 @@ class Update:
 
     def where(self, mask: npt.NDArray[np.bool_]) -> Update:
         """Some of them."""
+        if mask.all():
+            return self
         return Update(self.positions[mask], self.rows.filter(pa.array(mask)))
 
 

@@ -48,7 +48,7 @@ class MergeOnRead:
         if not self._change.needs_current_rows:
             for number in numbers:
                 for update in matches.updates(number):
-                    self._replace(tasks, number, self._change.without_current(update))
+                    self._replace_all(tasks, number, update)
             return self._done
         has_positions = all(matches.positions(number) is not None for number in numbers)
         if self._change.is_complete and has_positions and len(numbers) > _FEW_FILES:
@@ -68,7 +68,8 @@ class MergeOnRead:
             current = self._writer.conform(rows)
             if learn:
                 self._change.note_differences(current, update)
-            self._replace(tasks, number, self._change.of(current, update))
+            changed = self._change.of(current, update)
+            self._replace(tasks, number, changed, self._change.rows(current, update))
         for number in list(self._waiting):
             self._flush(tasks, number)
 
@@ -90,8 +91,8 @@ class MergeOnRead:
             differs = self._change.differs(rows.column(0), update, column)
             if not differs.all():
                 left.setdefault(number, []).append(update.positions[~differs])
-                update = update.where(differs)
-            self._replace(tasks, number, self._change.without_current(update))
+            update = update.where(differs)
+            self._replace_all(tasks, number, update)
         self._flush_known(tasks, left)
         for number, positions in left.items():
             matches.keep_only(number, np.concatenate(positions))
@@ -127,7 +128,14 @@ class MergeOnRead:
             del located
         yield from _joined(numbers, reading, found)
 
-    def _replace(self, tasks: Sequence[FileScanTask], number: int, changed: Changed) -> None:
+    def _replace_all(self, tasks: Sequence[FileScanTask], number: int, update: Update) -> None:
+        """Put rows of the stream in the place of those that they match."""
+        changed, rows = self._change.all_of(update), self._change.rows(None, update)
+        self._replace(tasks, number, changed, rows)
+
+    def _replace(
+        self, tasks: Sequence[FileScanTask], number: int, changed: Changed, rows: pa.RecordBatch
+    ) -> None:
         self._done.count(changed)
         if not changed.is_changed.any():
             return
@@ -136,9 +144,8 @@ class MergeOnRead:
             self._waiting[number].append(gone)
         else:
             self._delete(tasks[number], gone)
-        stays = changed.is_changed & ~changed.is_deleted
-        if stays.any():
-            rows = changed.rows.filter(pa.array(stays))
+        if changed.is_updated.any():
+            rows = rows.filter(pa.array(changed.is_updated))
             self._writer.write_conformed(rows)
             self._done.written += rows.num_rows
 

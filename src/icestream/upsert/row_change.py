@@ -18,19 +18,22 @@ from icestream.upsert.matches import Positions, Update
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """Some rows of the table that are matched, and what they become.
+    """What becomes of some rows of the table that are matched.
 
     Attributes:
-        rows: The rows as they are to be, those to be deleted among them.
-        positions: Where they were.
-        is_changed: Which of them are not as they were.
+        positions: Where they are.
+        is_changed: Which of them are not as they were to be.
         is_deleted: Which of them go.
     """
 
-    rows: pa.RecordBatch
     positions: Positions
     is_changed: Mask
     is_deleted: Mask
+
+    @property
+    def is_updated(self) -> Mask:
+        """Which of them have new values."""
+        return self.is_changed & ~self.is_deleted
 
 
 class RowChange:
@@ -66,22 +69,36 @@ class RowChange:
         """Whether the rows of the table have to be read: not where others replace them whole."""
         return self._skip_unchanged or not self.is_complete
 
-    def of(self, current: pa.RecordBatch, update: Update) -> Changed:
-        """What rows become, given those of the table, row by row."""
+    def of(self, current: pa.RecordBatch, update: Update, at: Positions | None = None) -> Changed:
+        """What becomes of rows of the table.
+
+        Args:
+            current: These rows, or a batch that they are in.
+            update: What they match, row by row.
+            at: Where they are in the batch; None if they are all of it.
+        """
+        deleted = self._incoming.is_deletion(update.rows)
+        same = np.full(len(deleted), self._skip_unchanged) & ~deleted
+        chosen = None if at is None else pa.array(at)
+        for n in sorted(self.updated):
+            if not same.any():
+                break
+            column = current.column(n) if chosen is None else current.column(n).take(chosen)
+            same &= same_values(column, update.rows.column(n))
+        return Changed(update.positions, ~same, deleted)
+
+    def rows(self, current: pa.RecordBatch | None, update: Update) -> pa.RecordBatch:
+        """Rows as they are to be, those to be deleted among them.
+
+        Args:
+            current: The rows of the table; None if the stream has all columns.
+            update: What they match, row by row.
+        """
         columns = [
-            update.rows.column(n) if n in self.updated else current.column(n)
+            update.rows.column(n) if current is None or n in self.updated else current.column(n)
             for n in range(len(self._columns))
         ]
-        deleted = self._incoming.is_deletion(update.rows)
-        changed = np.ones(len(deleted), np.bool_)
-        if self._skip_unchanged:
-            same = ~deleted
-            for n in sorted(self.updated):
-                if same.any():
-                    same &= same_values(current.column(n), columns[n])
-            changed = ~same
-        rows = pa.RecordBatch.from_arrays(columns, schema=self._columns)
-        return Changed(rows, update.positions, changed, deleted)
+        return pa.RecordBatch.from_arrays(columns, schema=self._columns)
 
     def note_differences(self, current: pa.RecordBatch, update: Update) -> None:
         """Learn which columns alone would have told that these rows change."""
@@ -95,7 +112,7 @@ class RowChange:
             )
 
     def telling_column(self, schema: Schema, sizes: Mapping[int, int]) -> int | None:
-        """The smallest column in which all rows differed so far; None if there is none.
+        """The cheapest column in which all rows differed so far; None if there is none.
 
         Args:
             schema: The table's: what is new in the stream can't be read from it.
@@ -104,7 +121,12 @@ class RowChange:
         known = {field.name: sizes.get(field.field_id, 0) for field in schema.fields}
         names = {n: self._columns.field(n).name for n in self._telling or ()}
         readable = [n for n, name in names.items() if name in known]
-        return min(readable, key=lambda n: (known[names[n]], n), default=None)
+        return min(readable, key=lambda n: (self._is_text(n), known[names[n]], n), default=None)
+
+    def _is_text(self, n: int) -> bool:
+        """Whether a column's values are slow to decode, however few bytes they take in files."""
+        kind = self._columns.field(n).type
+        return bool(pa.types.is_large_unicode(kind) or pa.types.is_unicode(kind))
 
     def differs(self, current: pa.Array, update: Update, column: int) -> Mask:
         """Which rows change, for all that one column tells."""
@@ -112,12 +134,10 @@ class RowChange:
         deleted = self._incoming.is_deletion(update.rows)
         return deleted | ~same_values(current.cast(given.type), given)
 
-    def without_current(self, update: Update) -> Changed:
-        """What rows become that the stream replaces whole."""
-        columns = [update.rows.column(n) for n in range(len(self._columns))]
+    def all_of(self, update: Update) -> Changed:
+        """What becomes of rows of which it is known that they change."""
         deleted = self._incoming.is_deletion(update.rows)
-        rows = pa.RecordBatch.from_arrays(columns, schema=self._columns)
-        return Changed(rows, update.positions, np.ones(len(deleted), np.bool_), deleted)
+        return Changed(update.positions, np.ones(len(deleted), np.bool_), deleted)
 
 
 def _is_simple(array: pa.Array) -> bool:
