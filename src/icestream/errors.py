@@ -17,6 +17,7 @@ IcestreamError
 │   ├── ProjectionError                  ... its schema can't be projected to the table's
 │   └── TransientReadError               ... storage kept failing after every retry: try again later
 ├── WriteError                           a file could not be written: carries path; nothing is left
+├── TaskFailedError                      a task on a cluster failed for good: the cause says why
 ├── CommitError                          the commit did not happen, or it is not known
 │   ├── CommitConflictError              ... refused beside another change: nothing is left
 │   └── CommitUnknownError               ... not known: look for snapshot_id; no file was deleted
@@ -192,6 +193,10 @@ class WriteError(IcestreamError):
 
 def _rebuild_write_error(message: str, path: str) -> WriteError:
     return WriteError(message, path=path)
+
+
+class TaskFailedError(IcestreamError):
+    """A task of a job failed as often as it may. The files of the write have been deleted."""
 
 
 class CommitError(IcestreamError):

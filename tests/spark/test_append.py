@@ -23,7 +23,6 @@ from pyiceberg.types import (
     TimestamptzType,
     UUIDType,
 )
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
 
 import icestream as ice
@@ -114,7 +113,7 @@ def test_a_failing_task_leaves_no_file_behind(spark, catalog: SqlCatalog, tmp_pa
     frame = _frame(spark, 400, tasks=4).mapInArrow(
         fail_late, "id long, region string, price double"
     )
-    with pytest.raises(PySparkException, match="the third task fails"):
+    with pytest.raises(ice.TaskFailedError, match="the third task fails"):
         ice_spark.append(frame, table)
     assert _stored(tmp_path) == before
     assert table.refresh().metadata.snapshots == []

@@ -189,24 +189,36 @@ class Load:
             raise InvalidArgumentError("branch is empty: name a branch, or leave it out for main")
         check_properties(self.properties)
 
-    def run_files(self, files: Sequence[NewFile], schema: SchemaChange | None) -> WriteReport:
+    def run_files(
+        self,
+        files: Sequence[NewFile],
+        schema: SchemaChange | None,
+        *,
+        planned: TableMetadata | None = None,
+    ) -> WriteReport:
         """Commit files that were written before, as one snapshot.
 
         Args:
             files: From `write_files`, here or elsewhere.
             schema: The schema that they were written with, if it is not the table's.
+            planned: The table when the load began: what others have committed since may be a
+                conflict, as it is for a stream. None: the table as it is now.
         """
         self._check()
-        return self._run_once(open_source(iter(())), Written.of(files), schema)
+        return self._run_once(open_source(iter(())), Written.of(files), schema, planned)
 
     def _run_once(
-        self, stream: ArrowSource, before: Written = _NOTHING, schema: SchemaChange | None = None
+        self,
+        stream: ArrowSource,
+        before: Written = _NOTHING,
+        schema: SchemaChange | None = None,
+        planned: TableMetadata | None = None,
     ) -> WriteReport:
         landing = landing_of(self.into)
         metadata = landing.refresh()
         branch = self.branch or MAIN_BRANCH
-        head_id = check_branch(metadata, branch, table=landing.name)
-        target = landing.target(metadata)
+        head_id = check_branch(planned or metadata, branch, table=landing.name)
+        target = landing.target(planned or metadata)
         refuse_unwritable(target)
         if (already := self._find(metadata, branch, target, before)) is not None:
             return self._already(already)

@@ -15,7 +15,7 @@ from icestream.memory import DEFAULT_MEMORY, MemoryBudget, as_budget
 from icestream.write.new_file import NewFile
 from icestream.write.schema import SchemaMode, plan_schema
 from icestream.write.source import open_source
-from icestream.write.table_writer import TableWriter, refuse_unwritable
+from icestream.write.table_writer import TableWriter, Written, refuse_unwritable
 from icestream.write.target import WriteTarget
 
 
@@ -72,29 +72,56 @@ def write_files(
     target = (table if isinstance(table, WriteTarget) else WriteTarget.of(table)).for_task(
         task, attempt
     )
+    return write_stream(
+        target, source, budget=as_budget(memory), schema_mode=schema_mode, shared=shared
+    ).files
+
+
+def write_stream(
+    target: WriteTarget,
+    source: object,
+    *,
+    budget: MemoryBudget,
+    schema_mode: SchemaMode,
+    shared: bool,
+) -> Written:
+    """Write a stream to data files of a target, and tell all that is known of them.
+
+    Args:
+        target: The table, with the schema that its files are to have.
+        source: Any Arrow stream, or a callable that opens one.
+        budget: Bounds the Arrow bytes held.
+        schema_mode: As of `write_files`; with `"evolve"` required fields that turn out to hold
+            nulls are told of, for the commit to make them optional.
+        shared: Whether other workers write under the same id.
+
+    Returns:
+        What is in storage now. If it raises, no file is left.
+    """
     refuse_unwritable(target)
     in_flight = InFlightWrite(target, operation="write", shared=shared)
     with open_source(source) as stream:
         if stream.schema is None:
-            return ()
+            return Written()
         writer = TableWriter(
             target,
             arrow_schema=stream.schema,
             schema_mode=schema_mode,
-            budget=as_budget(memory),
+            budget=budget,
             before_write=in_flight.mark,
         )
         try:
             for batch in stream:
                 writer.write(batch)
                 del batch  # before the next one is made
-            files = writer.close().files
+            written = writer.close()
         except BaseException:
             writer.abort()
             in_flight.abandon()
             raise
-    changed = target.schema != target.metadata.schema()
-    return tuple(replace(f, schema_id=None) for f in files) if changed else files
+    if target.schema == target.metadata.schema():
+        return written
+    return replace(written, files=tuple(replace(f, schema_id=None) for f in written.files))
 
 
 def unique_files(files: Iterable[NewFile], *, table_uuid: str, table: str) -> list[NewFile]:

@@ -18,7 +18,10 @@ types.py       Arrow types -> Spark types             conversion.py  Arrow as Sp
 packing.py     many splits -> few tasks, by bytes
 source.py      the Python data source that reads a task's share in an executor
 read.py        plan here, read there: a DataFrame
-append.py      written there, committed here: one snapshot
+append.py      overwrite.py  the verbs: written there, committed here, one snapshot
+written_frame.py   what they share            frame_schema.py  a frame's columns as Arrow has them
+distribution.py (partition_expressions.py)    rows of a partition come together before
+table_write.py     a planned write, its commit        task_write.py (task_failure.py)  its tasks
 ```
 
 PySpark is imported by the functions that need it, when they run.
@@ -27,7 +30,8 @@ PySpark is imported by the functions that need it, when they run.
 # These submodules share their names with their functions. Importing them here, first, is what
 # makes the functions win: Python sets a submodule's name in its package only once, on loading.
 from icestream.spark.append import append
+from icestream.spark.overwrite import overwrite
 from icestream.spark.read import read
 from icestream.spark.session import session
 
-__all__ = ["append", "read", "session"]
+__all__ = ["append", "overwrite", "read", "session"]

@@ -1,38 +1,21 @@
-"""A DataFrame becomes one snapshot: tasks write files, the caller's process commits them."""
+"""`append`: rows of a DataFrame become one snapshot on top of what is there."""
 
 from __future__ import annotations
 
-import pickle
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
-from pyiceberg.table.refs import MAIN_BRANCH
 
-from icestream.commit.commit_files import commit_files
-from icestream.commit.landing import TableLanding, check_branch
-from icestream.commit.load import check_properties
-from icestream.commit.load_id import check_load_id, find_load
-from icestream.commit.write_files import write_files, write_target
-from icestream.memory import DEFAULT_MEMORY, MemoryBudget, parse_bytes
 from icestream.report import WriteReport
-from icestream.spark.installed import pyspark_module
-from icestream.spark.session import MEMORY_SETTING
-from icestream.spark.tables import load_table
-from icestream.upkeep.orphans import delete_write
-from icestream.write.schema import SchemaMode, plan_schema
-from icestream.write.target import WriteTarget
+from icestream.spark.distribution import Distribution
+from icestream.spark.table_write import WriteOptions
+from icestream.spark.written_frame import Creation, frame_options, write_frame
+from icestream.write.schema import SchemaMode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-_RESULT = "result binary"
-# Spark tells of a failed job while other tasks of it still run, for a moment.
-_CLEAN_UP_WAITS = (0.0, 0.5, 1.0)
 
 
 def append(
@@ -45,6 +28,11 @@ def append(
     branch: str | None = None,
     properties: Mapping[str, str] | None = None,
     load_id: str | None = None,
+    create: bool = False,
+    partition_by: Sequence[str] = (),
+    sort_by: Sequence[str] = (),
+    table_properties: Mapping[str, str] | None = None,
+    distribution: Distribution | None = None,
 ) -> WriteReport:
     """Append a DataFrame to a table, as exactly one snapshot.
 
@@ -58,81 +46,38 @@ def append(
             default one.
         memory: What each task may hold; what `icestream.spark.session` was given by default.
         schema_mode: As in `icestream.append`; likewise branch, properties and load_id.
+        create: Whether to create the table if it is not there, from the frame's columns and in the
+            same commit: a load that fails leaves no table. If somebody else creates it meanwhile,
+            the frame is computed again and appended to theirs.
+        partition_by: Of a table that is created: `["day(ts)", "bucket(16, id)", "region"]`.
+        sort_by: Likewise: `["price desc nulls last"]`.
+        table_properties: Likewise.
+        distribution: How rows are brought together before they are written: `"none"`, `"hash"`
+            (by partition) or `"range"`; by default as the table says, see
+            `icestream.spark.distribution`.
+
+    Returns:
+        What happened. `peak_bytes_held` is that of the task which held most.
 
     Raises:
         SchemaMismatchError: If the frame does not fit the table; nothing was written.
+        UnsupportedFeatureError: If Iceberg has no type for a column; nothing was written.
         CatalogError: If the catalog can't be reached, or has no such table.
+        TaskFailedError: If tasks failed for good. Where icestream itself refused a row, its own
+            error comes instead, such as `InvalidDataError`. The table is as it was.
         CommitConflictError: If the commit was refused.
 
     Memory: each running task stays within `memory`, beside Python and Spark themselves.
     """
-    began = time.monotonic()
-    check_load_id(load_id)
-    check_properties(properties)
-    loaded = load_table(table, catalog)
-    landing = TableLanding(loaded)
-    metadata = landing.refresh()
-    check_branch(metadata, branch or MAIN_BRANCH, table=landing.name)
-    if find_load(metadata, branch or MAIN_BRANCH, load_id) is not None:
-        return commit_files(loaded, (), branch=branch, load_id=load_id)
-    target = write_target(loaded)
-    plan = plan_schema(target, _arrow_schema(frame), mode=schema_mode)
-    target = target.with_schema(plan.schema)
-    memory_bytes = parse_bytes(
-        memory or frame.sparkSession.conf.get(MEMORY_SETTING, None) or DEFAULT_MEMORY
-    )
-    mode = "discard" if schema_mode == "discard" else "freeze"
-    try:
-        rows = frame.mapInArrow(_task(target, memory_bytes, mode), _RESULT).collect()
-    except BaseException:
-        for seconds in _CLEAN_UP_WAITS:
-            time.sleep(seconds)
-            delete_write(target)
-        raise
-    results = [pickle.loads(row[0]) for row in rows]
-    report = commit_files(
-        loaded,
-        [file for files, _ in results for file in files],
-        target=target,
+    memory_bytes, case_sensitive = frame_options(frame, memory)
+    options = WriteOptions(
+        "append",
+        memory_bytes,
+        schema_mode=schema_mode,
         branch=branch,
         properties=properties,
         load_id=load_id,
+        case_sensitive=case_sensitive,
     )
-    peak_bytes = max((peak for _, peak in results), default=0)
-    return replace(
-        report,
-        schema_changes=() if report.already_committed else plan.changes,
-        columns_discarded=() if report.already_committed else plan.discarded,
-        peak_bytes_held=peak_bytes,
-        memory_limit_bytes=memory_bytes,
-        seconds=time.monotonic() - began,
-    )
-
-
-def _arrow_schema(frame: DataFrame) -> pa.Schema:
-    types = pyspark_module("pyspark.sql.pandas.types")
-    return types.to_arrow_schema(frame.schema, timezone="UTC")
-
-
-def _task(
-    target: WriteTarget, memory_bytes: int, schema_mode: Any
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What a task does: write its rows, and answer with one row that describes the files."""
-
-    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        budget = MemoryBudget(memory_bytes)
-        files = write_files(
-            target,
-            batches,
-            memory=budget,
-            schema_mode=schema_mode,
-            task=context.partitionId() if context else 0,
-            attempt=context.taskAttemptId() if context else 0,
-        )
-        answer = pickle.dumps((files, budget.peak_bytes))
-        yield pa.record_batch([pa.array([answer], pa.binary())], names=["result"])
-
-    return write
+    creation = Creation.of(create, partition_by, sort_by, table_properties)
+    return write_frame(frame, table, catalog, options, creation=creation, distribution=distribution)

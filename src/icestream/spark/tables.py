@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
@@ -35,7 +37,7 @@ def load_table(table: str | Table, catalog: str | Catalog | None) -> Table:
         raise InvalidArgumentError(
             f"{table!r} names no table: write its namespace, too, as in 'db.t'"
         )
-    opened = _open_catalog(catalog)
+    opened = open_catalog(catalog)
     where = f"catalog {opened.name!r} ({_without_password(opened.properties.get('uri', 'no uri'))})"
     try:
         return opened.load_table(table)
@@ -57,7 +59,19 @@ def _without_password(uri: str) -> str:
     return f"{before}{separator}{after.partition('?')[0].rpartition('@')[2]}"
 
 
-def _open_catalog(catalog: str | Catalog | None) -> Catalog:
+def open_catalog(
+    catalog: str | Catalog | None, properties: Mapping[str, str] | None = None
+) -> Catalog:
+    """The catalog itself, or the one of that name.
+
+    Args:
+        catalog: A catalog, its name in PyIceberg's configuration, or None for the default one.
+        properties: Further properties, over those of the configuration.
+
+    Raises:
+        CatalogError: If it can't be opened.
+        InvalidArgumentError: If it is neither.
+    """
     if isinstance(catalog, Catalog):
         return catalog
     if catalog is not None and not isinstance(catalog, str):
@@ -66,7 +80,7 @@ def _open_catalog(catalog: str | Catalog | None) -> Catalog:
             "or a PyIceberg catalog"
         )
     try:
-        return load_catalog(catalog)
+        return load_catalog(catalog, **(properties or {}))
     except Exception as error:
         name = "the default catalog" if catalog is None else f"catalog {catalog!r}"
         variable = f"PYICEBERG_CATALOG__{(catalog or 'default').upper()}__URI"

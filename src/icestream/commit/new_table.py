@@ -1,0 +1,207 @@
+"""A table that comes into being with its first load.
+
+Nothing is in the catalog until the load is committed: what fails leaves no empty table, and nobody
+has to decide whether one may be dropped again. Whoever is second finds the table there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.io import FileIO
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.schema import Schema
+from pyiceberg.table import CreateTableTransaction, StagedTable, Table, TableProperties
+from pyiceberg.table.metadata import TableMetadata, new_table_metadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+
+from icestream._pyiceberg import table_of
+from icestream.commit.retry import Outcome, classify
+from icestream.errors import (
+    CatalogError,
+    CommitConflictError,
+    CommitError,
+    CommitUnknownError,
+    InvalidArgumentError,
+    SchemaMismatchError,
+)
+from icestream.write.schema import SchemaPlan, plan_schema
+from icestream.write.spec_text import partition_spec, sort_order
+from icestream.write.target import WriteTarget
+
+
+class TableCreatedError(CommitConflictError):
+    """Somebody else created the table meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewTable:
+    """A table that is not in its catalog yet: plain data.
+
+    Attributes:
+        identifier: Its name.
+        metadata: What it will be, without a snapshot.
+        metadata_location: Where its first metadata would be.
+        io: How its files are opened.
+        discarded: Columns of the stream that have no type, and are left out.
+    """
+
+    identifier: tuple[str, ...]
+    metadata: TableMetadata = field(repr=False)
+    metadata_location: str
+    io: FileIO = field(repr=False)
+    discarded: tuple[str, ...] = ()
+
+    @classmethod
+    def plan(
+        cls,
+        catalog: Catalog,
+        name: str,
+        stream: pa.Schema,
+        *,
+        partition_by: Sequence[str] = (),
+        sort_by: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+    ) -> NewTable:
+        """Work a table out from a stream's columns. All of them are optional in it.
+
+        Args:
+            catalog: Where it is going to be.
+            name: Its name, such as `"db.t"`.
+            stream: The stream's schema.
+            partition_by: Texts such as `"day(ts)"`: see `icestream.write.spec_text`.
+            sort_by: Texts such as `"price desc"`.
+            properties: The table's.
+
+        Raises:
+            SchemaMismatchError: If Iceberg has no type for a column.
+            InvalidArgumentError: If the texts do not fit the columns.
+            CatalogError: If the catalog refuses.
+        """
+        settings = dict(properties or {})
+        planned = _schema(name, stream, settings)
+        spec = partition_spec(partition_by, planned.schema)
+        order = sort_order(sort_by, planned.schema)
+        try:
+            transaction = catalog.create_table_transaction(
+                name,
+                planned.schema,
+                partition_spec=spec if spec.fields else UNPARTITIONED_PARTITION_SPEC,
+                sort_order=order if order.fields else UNSORTED_SORT_ORDER,
+                properties=settings,
+            )
+        except NoSuchNamespaceError as error:
+            raise CatalogError(
+                f"table {name!r} can't be created: {error}. Create the namespace first"
+            ) from error
+        except Exception as error:
+            raise CatalogError(
+                f"table {name!r} can't be created: {type(error).__name__}: {error}"
+            ) from error
+        staged = _staged(transaction)
+        return cls(
+            staged.name(), staged.metadata, staged.metadata_location, staged.io, planned.discarded
+        )
+
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        return ".".join(self.identifier)
+
+    def table(self, catalog: Catalog) -> StagedTable:
+        """The table as PyIceberg sees it: it can't be refreshed or scanned."""
+        return StagedTable(self.identifier, self.metadata, self.metadata_location, self.io, catalog)
+
+    def create(
+        self, transaction: CreateTableTransaction, catalog: Catalog, snapshot_id: int | None
+    ) -> Table:
+        """Commit the transaction that creates the table.
+
+        Args:
+            transaction: Made from `table`, with the first load staged in it.
+            catalog: Where the table is going to be.
+            snapshot_id: The load's snapshot, for the message.
+
+        Raises:
+            TableCreatedError: If there is such a table now, by somebody else.
+            CommitUnknownError: If it is not known whether the table was created.
+            CommitError: If the catalog refused.
+        """
+        try:
+            return transaction.commit_transaction()
+        except Exception as error:
+            if (found := self._found(catalog, error, snapshot_id)) is not None:
+                return found
+            raise CommitError(
+                f"the catalog did not create {self.name}: {type(error).__name__}: {error}"
+            ) from error
+
+    def _found(self, catalog: Catalog, error: Exception, snapshot_id: int | None) -> Table | None:
+        """The table, if it was created all the same."""
+        refused = isinstance(error, (TableAlreadyExistsError, CommitFailedException))
+        certain = refused or classify(error, catalog) is not Outcome.UNKNOWN
+        try:
+            table = catalog.load_table(self.identifier)
+        except NoSuchTableError:
+            if certain:
+                return None
+            raise self._unknown(error, snapshot_id) from error
+        except Exception as other:
+            if certain:
+                return None
+            raise self._unknown(error, snapshot_id) from other
+        if table.metadata.table_uuid == self.metadata.table_uuid:
+            return table
+        raise TableCreatedError(
+            f"{self.name} was created by somebody else meanwhile. Nothing was changed; load again, "
+            "into the table that is there now"
+        ) from error
+
+    def _unknown(self, error: Exception, snapshot_id: int | None) -> CommitUnknownError:
+        return CommitUnknownError(
+            f"the catalog did not say whether {self.name} was created ({type(error).__name__}: "
+            f"{error}). No file was deleted: see whether the table is there",
+            snapshot_id=snapshot_id or 0,
+        )
+
+
+def _schema(name: str, stream: pa.Schema, properties: Mapping[str, str]) -> SchemaPlan:
+    """What the columns become: as if they were added to a table without any."""
+    version = properties.get(
+        TableProperties.FORMAT_VERSION, str(TableProperties.DEFAULT_FORMAT_VERSION)
+    )
+    if version not in ("1", "2"):
+        raise InvalidArgumentError(
+            f"the new table's format-version is {version!r}: icestream writes 1 and 2"
+        )
+    empty = new_table_metadata(
+        Schema(),
+        UNPARTITIONED_PARTITION_SPEC,
+        UNSORTED_SORT_ORDER,
+        location="",
+        properties={TableProperties.FORMAT_VERSION: version},
+    )
+    target = WriteTarget(name, empty, FileIO, Schema(), "")  # type: ignore[arg-type]
+    plan = plan_schema(target, stream, mode="evolve")
+    if not plan.schema.fields:
+        raise SchemaMismatchError(
+            f"the stream has no column that table {name} could be created with: its columns are "
+            f"{', '.join(repr(field.name) for field in stream) or 'none'}",
+            differences=("there is no column with a type",),
+        )
+    return plan
+
+
+def _staged(transaction: CreateTableTransaction) -> StagedTable:
+    staged = table_of(transaction)
+    assert isinstance(staged, StagedTable)
+    return staged

@@ -1,0 +1,147 @@
+"""Rows of a partition come together before they are written: fewer files, at their target size.
+
+| mode | what Spark does | default for |
+|---|---|---|
+| `none` | nothing: each task writes what it has | tables without partitions and order |
+| `hash` | rows of a partition go to one task, or to several if they are many | partitioned ones |
+| `range` | tasks get ranges of the partitions and of the sort order | tables with a sort order |
+
+The table property `write.distribution-mode` says otherwise, and the caller's `distribution` over
+that. `hash` is Spark's rebalancing: with adaptive execution (Spark's default) small partitions
+share a task, and one that is larger than `advisory_bytes` is split among several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from pyiceberg.table.sorting import NullOrder, SortDirection
+
+from icestream.commit.removal import is_partitioned
+from icestream.errors import InvalidArgumentError
+from icestream.spark.partition_expressions import expression
+from icestream.write.parquet_settings import ParquetSettings
+from icestream.write.target import WriteTarget
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+Distribution = Literal["none", "hash", "range"]
+
+_PROPERTY = "write.distribution-mode"
+_ADVISORY_SETTING = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
+_KEY = "_icestream_partition_{}"
+# A shuffle's bytes for one byte of Parquet with zstd; rows in a shuffle are stored one by one.
+_SHUFFLED_PER_STORED = 2
+
+
+def check_distribution(distribution: str | None) -> None:
+    """Refuse what is no way to distribute rows.
+
+    Raises:
+        InvalidArgumentError: Naming those there are.
+    """
+    if distribution is not None and distribution not in get_args(Distribution):
+        raise InvalidArgumentError(
+            f"distribution is {distribution!r}: give 'none', 'hash' or 'range'"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Distributed:
+    """A frame whose rows lie as a table wants them.
+
+    Attributes:
+        frame: The frame.
+        advisory_bytes: What Spark should give a task, in bytes of a shuffle; None: as it likes.
+    """
+
+    frame: DataFrame
+    advisory_bytes: int | None = None
+
+    @contextmanager
+    def settings(self) -> Iterator[None]:
+        """Have the session know the size, for as long as the job runs."""
+        if self.advisory_bytes is None:
+            yield
+            return
+        session: SparkSession = self.frame.sparkSession
+        before = session.conf.get(_ADVISORY_SETTING, None)
+        session.conf.set(_ADVISORY_SETTING, str(self.advisory_bytes))
+        try:
+            yield
+        finally:
+            if before is None:
+                session.conf.unset(_ADVISORY_SETTING)
+            else:
+                session.conf.set(_ADVISORY_SETTING, before)
+
+
+def distribute(
+    frame: DataFrame, target: WriteTarget, distribution: Distribution | None
+) -> Distributed:
+    """Shuffle a frame as its table wants it.
+
+    Args:
+        frame: The rows.
+        target: The table.
+        distribution: What the caller said; None: what the table says.
+
+    Raises:
+        InvalidArgumentError: If the table's property says something unknown.
+    """
+    mode = _mode(target, distribution)
+    keys = _partition_keys(frame, target)
+    if mode == "range":
+        order = [*keys, *_order(frame, target)]
+        return Distributed(frame.repartitionByRange(*order) if order else frame)
+    if mode == "none" or not keys:
+        return Distributed(frame)
+    named = {_KEY.format(number): key for number, key in enumerate(keys)}
+    settings = ParquetSettings.of(target.properties, target.schema)
+    together = frame.withColumns(named).hint("rebalance", *named)
+    return Distributed(
+        together.sortWithinPartitions(*named).drop(*named),
+        settings.target_file_bytes * _SHUFFLED_PER_STORED,
+    )
+
+
+def _mode(target: WriteTarget, distribution: Distribution | None) -> str:
+    if distribution is not None:
+        return distribution
+    told = target.properties.get(_PROPERTY)
+    if told is not None:
+        if told.lower() not in get_args(Distribution):
+            raise InvalidArgumentError(
+                f"the table property {_PROPERTY} of {target.table} is {told!r}: set it to 'none', "
+                "'hash' or 'range'"
+            )
+        return told.lower()
+    if target.sort_order.fields:
+        return "range"
+    return "hash" if is_partitioned(target.spec) else "none"
+
+
+def _partition_keys(frame: DataFrame, target: WriteTarget) -> list[Column]:
+    found = (
+        expression(target.schema, field.source_id, field.transform, frame.columns)
+        for field in target.spec.fields
+    )
+    return [key for key in found if key is not None]
+
+
+def _order(frame: DataFrame, target: WriteTarget) -> list[Column]:
+    order = []
+    for field in target.sort_order.fields:
+        key: Any = expression(target.schema, field.source_id, field.transform, frame.columns)
+        if key is None:
+            continue
+        first = field.null_order == NullOrder.NULLS_FIRST
+        if field.direction == SortDirection.ASC:
+            order.append(key.asc_nulls_first() if first else key.asc_nulls_last())
+        else:
+            order.append(key.desc_nulls_first() if first else key.desc_nulls_last())
+    return order

@@ -1,0 +1,90 @@
+"""A frame's columns as Arrow has them, or why they can't be stored."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyiceberg.schema import Schema
+
+from icestream.errors import SchemaMismatchError, UnsupportedFeatureError
+from icestream.spark.installed import pyspark_module
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+_UNSUPPORTED = (
+    "CalendarIntervalType",
+    "DayTimeIntervalType",
+    "GeographyType",
+    "GeometryType",
+    "UserDefinedType",
+    "VariantType",
+    "YearMonthIntervalType",
+)
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The Arrow schema in which tasks get a frame's rows.
+
+    Raises:
+        UnsupportedFeatureError: If Iceberg has no type for columns; names all of them.
+    """
+    refused = [f"{path!r} ({kind.simpleString()})" for path, kind in _unsupported(schema, "")]
+    if refused:
+        raise UnsupportedFeatureError(
+            f"these columns of the frame have types that Iceberg can't store: {', '.join(refused)}."
+            " Cast them, for example to string, or drop them"
+        )
+    types = pyspark_module("pyspark.sql.pandas.types")
+    try:
+        return types.to_arrow_schema(schema, timezone="UTC")
+    except TypeError:  # PySpark 4.1: always in UTC
+        return types.to_arrow_schema(schema)
+
+
+def _unsupported(kind: Any, path: str) -> Iterator[tuple[str, Any]]:
+    names = {base.__name__ for base in type(kind).__mro__}
+    if not names.isdisjoint(_UNSUPPORTED):
+        yield path, kind
+    elif "StructType" in names:
+        for field in kind.fields:
+            yield from _unsupported(field.dataType, f"{path}.{field.name}" if path else field.name)
+    elif "ArrayType" in names:
+        yield from _unsupported(kind.elementType, f"{path}.element")
+    elif "MapType" in names:
+        yield from _unsupported(kind.keyType, f"{path}.key")
+        yield from _unsupported(kind.valueType, f"{path}.value")
+
+
+def refuse_case_clashes(stream: pa.Schema, schema: Schema | None, *, table: str) -> None:
+    """Refuse columns that differ by case only: Spark could not tell them apart afterwards.
+
+    Args:
+        stream: The frame's columns.
+        schema: The table's, if there is one.
+        table: The table's name, for messages.
+
+    Raises:
+        SchemaMismatchError: Listing every clash.
+    """
+    named: dict[str, set[str]] = defaultdict(set)
+    for name in stream.names:
+        named[name.lower()].add(name)
+    existing = {field.name for field in schema.fields} if schema is not None else set()
+    for name in existing:
+        if name.lower() in named:
+            named[name.lower()].add(name)
+    clashes = [sorted(names) for names in named.values() if len(names) > 1]
+    # A table that has both already was made by somebody who knows.
+    clashes = [names for names in clashes if not existing.issuperset(names)]
+    if not clashes:
+        return
+    told = tuple(f"columns {', '.join(map(repr, names))} differ by case only" for names in clashes)
+    raise SchemaMismatchError(
+        f"the frame can't be written to table {table}: {'; '.join(told)}: rename them, or set "
+        "spark.sql.caseSensitive to true if they are to be columns of their own",
+        differences=told,
+    )

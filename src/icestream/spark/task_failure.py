@@ -1,0 +1,78 @@
+"""Errors of tasks, on the driver: the same types as in one process.
+
+Spark hands the text of a worker's traceback to the driver, and no more. Our errors carry themselves
+in a note of theirs, which is a part of that text.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from icestream.errors import IcestreamError, TaskFailedError
+from icestream.spark.installed import pyspark_module
+
+_NOTE = "icestream-error: "
+_FOUND = re.compile(rf"{_NOTE}([A-Za-z0-9+/=]+)")
+_SHOWN_CHARACTERS = 500
+
+
+@contextmanager
+def note_error() -> Iterator[None]:
+    """In a task: have our errors carry themselves."""
+    try:
+        yield
+    except IcestreamError as error:
+        try:
+            text = base64.b64encode(pickle.dumps(error)).decode("ascii")
+        except Exception:  # its text is all that gets through
+            raise error from None
+        error.add_note(_NOTE + text)
+        raise
+
+
+def driver_error(error: BaseException, *, what: str) -> BaseException:
+    """The error that the caller is to see, for one that a Spark job ended with.
+
+    Args:
+        error: What PySpark raised.
+        what: What the job was doing, for the message.
+
+    Returns:
+        The task's own error if it was one of ours; PySpark's if the query itself is wrong; the
+        error as it is if it has nothing to do with Spark; else a `TaskFailedError`.
+    """
+    if (found := _FOUND.search(str(error))) is not None:
+        try:
+            inner = pickle.loads(base64.b64decode(found.group(1)))
+        except Exception:  # of another version of icestream, perhaps
+            inner = None
+        if isinstance(inner, IcestreamError):
+            return inner
+    if not _is_failed_job(error):
+        return error
+    return TaskFailedError(
+        f"{what} failed in Spark; nothing was changed and the files are deleted: {_short(error)}"
+    )
+
+
+def _is_failed_job(error: BaseException) -> bool:
+    """Whether tasks failed; not: a query that can't be analysed, or an interrupt."""
+    errors = pyspark_module("pyspark.errors")
+    if isinstance(error, (errors.AnalysisException, errors.ParseException)):
+        return False
+    from_py4j = type(error).__module__.partition(".")[0] == "py4j"
+    return from_py4j or isinstance(error, errors.PySparkException)
+
+
+def _short(error: BaseException) -> str:
+    """The lines that say what happened: of a traceback the last."""
+    text = str(error).partition("\nDriver stacktrace:")[0].partition("\nJVM stacktrace:")[0]
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("\tat ")]
+    told = lines[-1].strip() if lines else type(error).__name__
+    if len(lines) > 1:
+        told = f"{lines[0].strip()} ... {told}"
+    return told if len(told) <= _SHOWN_CHARACTERS else f"{told[:_SHOWN_CHARACTERS]}..."
