@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyiceberg.table import FileScanTask
 
 from icestream.memory import MemoryBudget
+from icestream.read.origin import FILE_NUMBER
 from icestream.read.plan import splits_of_tasks
 from icestream.read.request import ScanRequest
 from icestream.read.scan import read_splits
@@ -46,7 +47,11 @@ def read_located(
         budget: Bounds what reading holds.
         positions: The only rows of each file that are wanted, ascending; all by default.
     """
-    context = replace(asked.context, located=True, read_schema=asked.context.schema)
+    context = replace(
+        asked.context,
+        metadata_columns=(FILE_NUMBER, "_pos"),
+        read_schema=asked.context.schema,
+    )
     splits = [
         replace(
             split,

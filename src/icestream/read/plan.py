@@ -24,6 +24,7 @@ from icestream.errors import (
     UnsupportedFeatureError,
 )
 from icestream.read.file_test import file_test, has_uuid_partition
+from icestream.read.origin import PartitionUnion
 from icestream.read.request import ScanRequest
 from icestream.read.split import DeleteFile, Split
 
@@ -70,10 +71,13 @@ def splits_of_tasks(asked: ScanRequest, tasks: Iterable[FileScanTask]) -> list[S
     """Whole-file splits from PyIceberg's tasks."""
     splits: list[Split] = []
     rows_left = asked.limit
+    partitions = None
+    if "_partition" in asked.context.metadata_columns:
+        partitions = PartitionUnion(asked.data_scan.table_metadata)
     for task in tasks:
         if task.residual == AlwaysFalse():
             continue
-        split = _split_of_task(asked, task)
+        split = _split_of_task(asked, task, partitions)
         splits.append(split)
         if rows_left is not None and not split.filtered and not split.deletes:
             rows_left -= split.rows
@@ -113,7 +117,9 @@ def _refuse_equality_deletes(scan: DataScan, error: Exception) -> None:
     ) from error
 
 
-def _split_of_task(asked: ScanRequest, task: FileScanTask) -> Split:
+def _split_of_task(
+    asked: ScanRequest, task: FileScanTask, partitions: PartitionUnion | None
+) -> Split:
     file = task.file
     if file.file_format not in (FileFormat.PARQUET, FileFormat.ORC):
         raise UnsupportedFeatureError(
@@ -132,6 +138,8 @@ def _split_of_task(asked: ScanRequest, task: FileScanTask) -> Split:
         ),
         constants=_constants(asked, file),
         context=asked.context,
+        spec_id=file.spec_id or 0,
+        partition=() if partitions is None else partitions.values(file),
     )
 
 

@@ -205,8 +205,7 @@ class _Compiler:
         known = field.field_id in self._constants  # a partition value of null wins over a default
         value = self._constants[field.field_id] if known else field.initial_default
         if value is not None:
-            scalar = _scalar(value, kind)
-            return lambda count: _repeat(scalar, count, kind)
+            return repeater(value, kind)
         if field.required and not known:
             raise Unprojectable(
                 f"the table requires column {field.name!r} (id {field.field_id}), which the file "
@@ -351,17 +350,19 @@ def _mismatch(source: pa.Field, field: NestedField) -> Unprojectable:
     )
 
 
-def _scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
-    if isinstance(kind, pa.BaseExtensionType):
-        kind = kind.storage_type
-    if isinstance(value, UUID):
-        value = value.bytes
-    return pa.scalar(value, type=kind)
+def repeater(value: Any, kind: pa.DataType) -> Callable[[int], pa.Array]:
+    """A column of one value, as Iceberg keeps it (a date is a number of days), so many times."""
+    if value is None:
+        return lambda count: pa.nulls(count, kind)
+    extended = isinstance(kind, pa.BaseExtensionType)
+    plain = value.bytes if isinstance(value, UUID) else value
+    scalar = pa.scalar(plain, type=kind.storage_type if extended else kind)
 
+    def repeat(count: int) -> pa.Array:
+        array = pa.repeat(scalar, count)
+        return kind.wrap_array(array) if extended else array
 
-def _repeat(scalar: pa.Scalar, count: int, kind: pa.DataType) -> pa.Array:
-    array = pa.repeat(scalar, count)
-    return kind.wrap_array(array) if isinstance(kind, pa.BaseExtensionType) else array
+    return repeat
 
 
 def select_columns(batch_schema: Schema, wanted: Schema) -> Projection | None:

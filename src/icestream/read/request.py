@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression
@@ -15,6 +15,7 @@ from pyiceberg.expressions.visitors import (
 )
 from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.table import DataScan, Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 from pyiceberg.utils.config import Config
@@ -24,6 +25,7 @@ from icestream.errors import (
     UnknownColumnError,
 )
 from icestream.file_access import without_catalog_secrets
+from icestream.read.origin import PartitionUnion, check_metadata_columns
 from icestream.read.rows import fit_literals
 from icestream.read.split import ReadContext
 
@@ -49,6 +51,7 @@ def request(
     tag: str | None = None,
     as_of: datetime | int | None = None,
     limit: int | None = None,
+    metadata_columns: Sequence[str] | None = None,
     case_sensitive: bool = True,
 ) -> ScanRequest:
     """Check every argument against the metadata and settle snapshot, schema and filter.
@@ -80,8 +83,21 @@ def request(
         case_sensitive=data_scan.case_sensitive,
         name_mapping=metadata.name_mapping(),
         downcast_ns=downcast if downcast is not None else metadata.format_version <= 2,
+        metadata_columns=check_metadata_columns(metadata_columns, schema),
     )
+    if "_partition" in context.metadata_columns:
+        context = replace(context, partition_type=_partition_type(metadata, context.table))
     return ScanRequest(data_scan, context, min(limits) if limits else None)
+
+
+def _partition_type(metadata: TableMetadata, table: str) -> StructType:
+    kind = PartitionUnion(metadata).type
+    if not kind.fields:
+        raise InvalidArgumentError(
+            f"{table} was never partitioned, so that there is no '_partition': leave it out of "
+            "metadata_columns"
+        )
+    return kind
 
 
 def _data_scan(source: Source, case_sensitive: bool) -> DataScan:

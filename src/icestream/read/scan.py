@@ -18,10 +18,10 @@ from icestream.read.explain import explain
 from icestream.read.files import RetryPolicy
 from icestream.read.merge import BatchMerge
 from icestream.read.order import ArrivalOrder, Order, TaskOrder
+from icestream.read.origin import delivered_schema
 from icestream.read.plan import plan, splits_of_tasks
-from icestream.read.projection import table_arrow_schema
 from icestream.read.request import ScanRequest, request
-from icestream.read.split import Split
+from icestream.read.split import ReadContext, Split
 from icestream.read.splitting import cut
 from icestream.report import ScanExplanation, ScanReport
 
@@ -38,6 +38,7 @@ def scan(
     tag: str | None = None,
     as_of: datetime | int | None = None,
     limit: int | None = None,
+    metadata_columns: Sequence[str] | None = None,
     memory: int | str | MemoryBudget = DEFAULT_MEMORY,
     batch_size: int | None = None,
     order: Order | None = None,
@@ -59,6 +60,9 @@ def scan(
         as_of: Read the table as it was then: a datetime (UTC unless it says otherwise) or
         milliseconds.
         limit: The most rows.
+        metadata_columns: What is delivered after the columns, of `_file`, `_pos` (the row's place
+            in its file), `_partition` (a struct of the partition fields of all specs) and
+            `_spec_id`.
         memory: The most bytes that the scan holds: `"256MB"`, bytes, or a budget shared with other
         work.
         batch_size: The most rows in a batch; 131,072 by default. Batches may be smaller.
@@ -86,6 +90,7 @@ def scan(
         tag=tag,
         as_of=as_of,
         limit=limit,
+        metadata_columns=metadata_columns,
         case_sensitive=case_sensitive,
     )
     return Scan(
@@ -157,16 +162,18 @@ def _one_context(splits: list[Split]) -> list[Split]:
     first = splits[0].context
     for split in splits[1:]:
         other = split.context
-        if other is not first and (other.schema, other.snapshot_id, str(other.row_filter)) != (
-            first.schema,
-            first.snapshot_id,
-            str(first.row_filter),
-        ):
+        if other is not first and _kind(other) != _kind(first):
             raise InvalidArgumentError(
                 "these splits belong to different scans (columns, filter or snapshot differ): read "
                 "each scan's splits on their own"
             )
     return [s if s.context is first else replace(s, context=first) for s in splits]
+
+
+def _kind(context: ReadContext) -> tuple[object, ...]:
+    """What must be the same in all splits of a scan."""
+    columns = (context.schema, context.metadata_columns)
+    return (*columns, context.snapshot_id, str(context.row_filter))
 
 
 class Scan:
@@ -197,10 +204,10 @@ class Scan:
         self._splits = splits
         self._limit = asked.limit if asked is not None else limit
         if asked is not None:
-            self.schema = table_arrow_schema(asked.context.schema)
+            self.schema = delivered_schema(asked.context)
         else:
             assert splits
-            self.schema = table_arrow_schema(splits[0].context.schema)
+            self.schema = delivered_schema(splits[0].context)
         self._closed = False
         self._running: weakref.WeakSet[BatchMerge] = weakref.WeakSet()
         self._last: BatchMerge | None = None

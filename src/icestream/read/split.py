@@ -10,6 +10,7 @@ from pyiceberg.expressions import BooleanExpression
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping
+from pyiceberg.types import StructType
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,8 @@ class ReadContext:
         case_sensitive: How the filter's column names are matched.
         name_mapping: Field ids for files that carry none.
         downcast_ns: Whether nanoseconds in files become microseconds (format versions 1 and 2).
-        located: Whether batches end with two more columns: the split's number, and each row's
-            position in its file.
+        metadata_columns: Which columns of `origin.py` batches end with.
+        partition_type: What `_partition` holds, if that is one of them.
     """
 
     table: str
@@ -60,7 +61,8 @@ class ReadContext:
     case_sensitive: bool
     name_mapping: NameMapping | None
     downcast_ns: bool
-    located: bool = False
+    metadata_columns: tuple[str, ...] = ()
+    partition_type: StructType | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +79,11 @@ class Split:
         deletes: Delete files that apply.
         constants: Identity partition values by field id, for columns the file does not hold.
         context: What it shares with the other splits of the scan.
-        number: Tells the files of a scan with `located` apart.
+        number: Tells the files of `read_located` apart.
         positions: The only rows of the file that are wanted, ascending (a NumPy array); None means
             all. Row groups without any of them are not read.
+        spec_id: The partition spec that the file was written under.
+        partition: Its values for the fields of `ReadContext.partition_type`.
         id: Stable for the same snapshot, file and row groups.
     """
 
@@ -94,6 +98,8 @@ class Split:
     context: ReadContext = field(repr=False)
     number: int = 0
     positions: Any = field(default=None, repr=False, compare=False)
+    spec_id: int = 0
+    partition: tuple[Any, ...] = ()
 
     @property
     def id(self) -> str:

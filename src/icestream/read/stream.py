@@ -1,7 +1,7 @@
 """One unit as a stream of finished batches.
 
 decode -> join tiny pieces -> project -> drop deleted rows -> filter -> drop columns that only the
-filter needed -> join small remainders
+filter needed -> add where rows come from -> join small remainders
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from icestream.read.deletes import keep_mask
+from icestream.read.origin import Origin
 from icestream.read.prefetch import Reader
 from icestream.read.projection import Projection, Unprojectable
 from icestream.read.rows import Mask
 from icestream.read.units import Unit
 
 _PIECE_ROWS = 4_096
-_FILE = pa.field("_file", pa.int32(), nullable=False)
-_POSITION = pa.field("_pos", pa.int64(), nullable=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +58,8 @@ class UnitStream:
         mask, self._select = self._environment.row_filter(self._split.context)
         if self._split.filtered:
             self._mask = mask
+        has_origin = bool(self._split.context.metadata_columns)
+        self._origin = Origin(self._split) if has_origin else None
 
     def step(self, rows: int, use_threads: bool) -> Step | None:
         """Decode up to `rows` rows and carry them through; None at the end of the unit.
@@ -161,19 +162,24 @@ class UnitStream:
             raw = raw.take(wanted)
         batch = self._file.projection(raw.schema)(raw)
         del raw
-        if self._split.context.located:
-            batch = _with_location(batch, self._split.number, first, wanted)
+        origin = self._origin
+        positions = None if origin is None else origin.positions(first, count, wanted)
         # What the next step will cost is told by all of its rows.
         decoded_bytes = batch.get_total_buffer_size() if wanted is None else raw_bytes
+        if origin is not None:
+            decoded_bytes += origin.row_bytes * count
         deleted = self._file.deleted()
         if deleted is not None:
             keep = keep_mask(deleted, first, count)
             if keep is not None:
-                batch = batch.filter(keep if wanted is None else keep.take(wanted))
+                mask = keep if wanted is None else keep.take(wanted)
+                batch, positions = _filtered(batch, positions, mask)
         if self._mask is not None and batch.num_rows:
-            batch = batch.filter(self._mask(batch))
+            batch, positions = _filtered(batch, positions, self._mask(batch))
         if self._select is not None:
             batch = self._select(batch)
+        if origin is not None:
+            batch = origin.append(batch, positions)
         ready = self._collect(batch, whole=batch.num_rows == count)
         waiting = sum(b.get_total_buffer_size() for b in self._waiting)
         return Step(count, decoded_bytes, ready, waiting)
@@ -215,13 +221,7 @@ class UnitStream:
         return [joined]
 
 
-def _with_location(
-    batch: pa.RecordBatch, number: int, first: int, wanted: pa.Array | None
-) -> pa.RecordBatch:
-    """The batch with two more columns: its file's number, and the rows' positions."""
-    files = pa.array(np.full(batch.num_rows, number, np.int32))
-    offsets = np.arange(batch.num_rows) if wanted is None else wanted.to_numpy()
-    return pa.RecordBatch.from_arrays(
-        [*batch.columns, files, pa.array(first + offsets, pa.int64())],
-        schema=batch.schema.append(_FILE).append(_POSITION),
-    )
+def _filtered(
+    batch: pa.RecordBatch, positions: pa.Array | None, mask: pa.Array
+) -> tuple[pa.RecordBatch, pa.Array | None]:
+    return batch.filter(mask), None if positions is None else positions.filter(mask)
