@@ -8,24 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from icestream.errors import DuplicateKeysError, InvalidDataError, MemoryBudgetError
+from icestream.errors import DuplicateKeysError, MemoryBudgetError
 from icestream.memory import Lease, MemoryBudget, format_bytes
-from icestream.read.rows import Mask
 from icestream.upsert.grouped_rows import GroupedRows
-from icestream.upsert.key_columns import KeyColumns
-from icestream.upsert.key_hash import BUCKET_BITS, KeyHash, Keys
+from icestream.upsert.key_hash import BUCKET_BITS, Keys
 from icestream.upsert.key_index import KeyIndex, Rows, Sieve
 from icestream.upsert.key_range import KeyRange
-from icestream.upsert.options import MergeOptions
-from icestream.upsert.own_columns import decoded
-from icestream.upsert.row_shape import RowShape
+from icestream.upsert.merge_plan import MergePlan
+from icestream.upsert.stream_rows import LAST_BY, StreamRows
 from icestream.write.row_buffer import cut, joined
-from icestream.write.table_writer import TableWriter
 
-_DELETE = pa.field("icestream delete", pa.bool_(), nullable=False)
-_LAST_BY = "icestream last by"
 _MOST_EXAMPLES = 5
 _PIECES = 8
 _SIEVE_SHARE = 16
@@ -56,34 +49,19 @@ class Incoming:
     by their keys, each of which must fit.
 
     Args:
-        options: What to do with null keys and with duplicates.
-        key: The key's columns.
-        writer: Conforms rows to the table.
-        columns: The stream's columns that are written.
-        is_delete: Which rows of the stream delete; None if none does.
+        plan: What the merge does.
+        rows_of: Makes rows of batches of the stream.
         budget: What rows are on lease from.
     """
 
-    def __init__(
-        self,
-        options: MergeOptions,
-        key: KeyColumns,
-        *,
-        writer: TableWriter,
-        columns: pa.Schema,
-        is_delete: Mask | None,
-        budget: MemoryBudget,
-    ) -> None:
-        self.hash = KeyHash()
-        self.range = KeyRange(key)
+    def __init__(self, plan: MergePlan, rows_of: StreamRows, budget: MemoryBudget) -> None:
+        self.range = KeyRange(plan.key)
         self.sieve = Sieve(0)
         self.rows = 0
         self.rows_superseded = 0
-        self._options = options
-        self._key = key
-        self._arrays = key.in_batches_of(writer.target.schema)
-        self._shape = RowShape(key, writer=writer, columns=columns, mode=options.schema_mode)
-        self._is_delete = is_delete
+        self._options = plan.options
+        self._key = plan.key
+        self._rows_of = rows_of
         self._budget = budget
         self._store: GroupedRows | None = None
         # Of rows that are in memory. Their bytes are counted as what sorting them would take.
@@ -106,16 +84,10 @@ class Incoming:
             InvalidDataError: If a key is null, or a value can't be stored.
         """
         for piece in cut(batch, max(1, self._budget.limit_bytes // _PIECES)):
-            flags = self._flags_of(piece)
-            deletes = self._only_deletes(piece, flags)
-            rows = self._shape(piece, deletes)
-            arrays = self._arrays(rows)
-            keys = self.hash(arrays)
-            if keys.nulls is not None and self._options.null_keys == "error":
-                raise self._null_keys(piece, arrays, keys)
-            self.range.add(arrays)
-            self._keep(self._with_extras(rows, piece, flags), keys)
-            self.rows += rows.num_rows
+            taken = self._rows_of(piece, first_row=self.rows)
+            self.range.add(taken.columns)
+            self._keep(taken.rows, taken.keys)
+            self.rows += taken.rows.num_rows
 
     def buckets(self) -> Iterator[Bucket]:
         """All rows; by bucket if they are on disk.
@@ -136,31 +108,14 @@ class Incoming:
         for number, batches in self._store.groups():
             lease = self._budget.force(0)
             rows = joined(self._held(batches, lease))
-            yield self._bucket(number, rows, self.hash(self._arrays(rows)))
+            keys = self._rows_of.hash(self._rows_of.key_columns(rows))
+            yield self._bucket(number, rows, keys)
             lease.release()
 
     def close(self) -> None:
         """Drop all rows."""
         if self._store is not None:
             self._store.close()
-
-    def key_columns(self, rows: pa.RecordBatch) -> list[pa.Array]:
-        """The key's columns of rows as `buckets` gives them."""
-        return self._arrays(rows)
-
-    def is_deletion(self, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """Which rows, as `buckets` gives them, delete."""
-        if self._options.when_matched == "delete":
-            return np.ones(rows.num_rows, np.bool_)
-        return self.flagged(rows)
-
-    def flagged(self, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """Which rows the stream itself says are deleted."""
-        if self._is_delete is None:
-            return np.zeros(rows.num_rows, np.bool_)
-        column = rows.column(rows.schema.get_field_index(_DELETE.name))
-        flags: npt.NDArray[np.bool_] = column.to_numpy(zero_copy_only=False)
-        return flags
 
     def _held(self, batches: Iterator[pa.RecordBatch], lease: Lease) -> list[pa.RecordBatch]:
         """The rows of a bucket.
@@ -197,31 +152,6 @@ class Incoming:
                 self.sieve.add(part)
             self._keys.clear()
 
-    def _flags_of(self, piece: pa.RecordBatch) -> pa.Array | None:
-        return None if self._is_delete is None else pc.fill_null(self._is_delete(piece), False)
-
-    def _only_deletes(
-        self, piece: pa.RecordBatch, flags: pa.Array | None
-    ) -> npt.NDArray[np.bool_] | None:
-        """Which rows are never written, as all they do is delete; None if none is such."""
-        options = self._options
-        if options.when_matched == "delete" and options.when_not_matched == "ignore":
-            return np.ones(piece.num_rows, np.bool_)
-        return None if flags is None else flags.to_numpy(zero_copy_only=False)
-
-    def _with_extras(
-        self, rows: pa.RecordBatch, piece: pa.RecordBatch, flags: pa.Array | None
-    ) -> pa.RecordBatch:
-        columns, schema = rows.columns, rows.schema
-        if flags is not None:
-            columns = [*columns, flags]
-            schema = schema.append(_DELETE)
-        if self._options.last_by is not None:
-            values = decoded(piece.column(piece.schema.get_field_index(self._options.last_by)))
-            columns = [*columns, values]
-            schema = schema.append(pa.field(_LAST_BY, values.type))
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
-
     def _bucket(self, number: int | None, rows: pa.RecordBatch, keys: Keys) -> Bucket:
         index = KeyIndex(keys, same_bits=0 if number is None else BUCKET_BITS)
         kept = np.ones(rows.num_rows, np.bool_)
@@ -231,7 +161,7 @@ class Incoming:
                 raise self._duplicates(rows, repeated)
             last_by = None
             if self._options.last_by is not None:
-                last_by = rows.column(rows.schema.get_field_index(_LAST_BY))
+                last_by = rows.column(rows.schema.get_field_index(LAST_BY))
             left_out = index.keep_last(last_by)
             kept[left_out] = False
             self.rows_superseded += len(left_out)
@@ -239,7 +169,8 @@ class Incoming:
 
     def _duplicates(self, rows: pa.RecordBatch, repeated: Rows) -> DuplicateKeysError:
         some = rows.take(pa.array(repeated[: 4 * _MOST_EXAMPLES]))
-        shown = list(dict.fromkeys(self._shown(self._arrays(some))))[:_MOST_EXAMPLES]
+        all_shown = self._rows_of.shown(self._rows_of.key_columns(some))
+        shown = list(dict.fromkeys(all_shown))[:_MOST_EXAMPLES]
         return DuplicateKeysError(
             f"{len(repeated)} rows of the stream share their key with another, such as "
             f"{'; '.join(shown)}: remove them, or merge with on_duplicate='last' and, where their "
@@ -247,24 +178,3 @@ class Incoming:
             column=", ".join(self._key.names),
             examples=tuple(shown),
         )
-
-    def _null_keys(
-        self, piece: pa.RecordBatch, arrays: list[pa.Array], keys: Keys
-    ) -> InvalidDataError:
-        assert keys.nulls is not None
-        where = np.flatnonzero(keys.nulls)
-        example = self._shown([array.take(pa.array(where[:1])) for array in arrays])[0]
-        missing = next(n for n, a in zip(self._key.names, arrays, strict=True) if a.null_count)
-        return InvalidDataError(
-            f"{len(where)} rows of the stream have a null in their key, such as the one with "
-            f"{example} (row {self.rows + int(where[0])}, counted from 0): fill them, or merge "
-            "with null_keys='insert' to insert such rows without looking for matches",
-            column=missing,
-        )
-
-    def _shown(self, arrays: list[pa.Array]) -> list[str]:
-        values = zip(*(array.to_pylist() for array in arrays), strict=True)
-        return [
-            ", ".join(f"{n} = {v!r}" for n, v in zip(self._key.names, row, strict=True))
-            for row in values
-        ]

@@ -12,9 +12,9 @@ import pyarrow as pa
 from pyiceberg.table import FileScanTask
 
 from icestream.commit.live_files import LiveFiles
-from icestream.upsert.incoming import Incoming
 from icestream.upsert.key_columns import KeyColumns
-from icestream.upsert.key_hash import Keys
+from icestream.upsert.key_hash import KeyHash, Keys
+from icestream.upsert.key_index import Sieve
 
 Positions = npt.NDArray[np.int64]
 _CHUNK_ROWS = 65_536
@@ -97,15 +97,19 @@ class Matches(Protocol):
 
 
 def keys_of_files(
-    live: LiveFiles, tasks: Sequence[FileScanTask], key: KeyColumns, incoming: Incoming
+    live: LiveFiles,
+    tasks: Sequence[FileScanTask],
+    key: KeyColumns,
+    key_hash: KeyHash,
+    sieve: Sieve,
 ) -> Iterator[KeysOfFile]:
     """Read the key columns of files, and leave out keys that the stream does not have, mostly."""
     if not tasks:
         return
     arrays = key.in_batches_of(live.selected(key.names))
     for located in live.located(tasks, key.names):
-        keys = incoming.hash(arrays(located.rows))
-        passes = incoming.sieve.passes(keys)
+        keys = key_hash(arrays(located.rows))
+        passes = sieve.passes(keys)
         if keys.nulls is not None:
             passes &= ~keys.nulls
         some = np.flatnonzero(passes)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysFalse, BooleanExpression
 from pyiceberg.table import FileScanTask, Table, Transaction
@@ -15,19 +13,19 @@ from pyiceberg.table.snapshots import Operation
 
 from icestream.commit.live_files import LiveFiles
 from icestream.commit.load import Base, Load, Removed
-from icestream.errors import InvalidArgumentError, UnknownColumnError
 from icestream.memory import DEFAULT_MEMORY, MemoryBudget, trim_heap
 from icestream.report import MergeReport
 from icestream.upsert.applied import Applied
 from icestream.upsert.candidates import KeyGaps
 from icestream.upsert.copy_on_write import CopyOnWrite
-from icestream.upsert.delete_flag import delete_columns, delete_mask
 from icestream.upsert.incoming import Bucket, Incoming
 from icestream.upsert.key_columns import KeyColumns
+from icestream.upsert.key_hash import KeyHash
 from icestream.upsert.matched_in_memory import MatchedInMemory
 from icestream.upsert.matched_on_disk import MatchedOnDisk
-from icestream.upsert.matches import Matches, keys_of_files
+from icestream.upsert.matches import KeysOfFile, Matches, keys_of_files
 from icestream.upsert.merge_on_read import MergeOnRead
+from icestream.upsert.merge_plan import MergePlan, written_columns
 from icestream.upsert.options import (
     Isolation,
     MergeOptions,
@@ -37,9 +35,8 @@ from icestream.upsert.options import (
     WhenNotMatched,
     WriteMode,
 )
-from icestream.upsert.own_columns import check_order
 from icestream.upsert.row_change import RowChange
-from icestream.upsert.row_shape import with_required
+from icestream.upsert.stream_rows import StreamRows
 from icestream.write.schema import SchemaMode
 from icestream.write.source import ArrowSource
 from icestream.write.table_writer import TableWriter
@@ -153,10 +150,9 @@ class _Merge:
 
     def __init__(self, options: MergeOptions) -> None:
         self._options = options
+        self._plan: MergePlan | None = None
+        self._rows_of: StreamRows | None = None
         self._incoming: Incoming | None = None
-        self._key: KeyColumns | None = None
-        self._updated: frozenset[int] = frozenset()
-        self._is_complete = False
         self._matches: Matches | None = None
         self._tasks: list[FileScanTask] = []
         self._applied = Applied()
@@ -164,43 +160,19 @@ class _Merge:
         self._files_before = 0
 
     def columns(self, stream: pa.Schema, target: WriteTarget) -> pa.Schema:
-        """The stream's columns but those that only say what to delete, or which row is last."""
-        options, known = self._options, {field.name for field in target.schema.fields}
-        needed = set(delete_columns(options.delete_when, stream))
-        if options.last_by is not None:
-            if options.last_by not in stream.names:
-                raise UnknownColumnError(
-                    f"the stream has no column {options.last_by!r} (last_by): it has "
-                    f"{', '.join(stream.names[:20])}"
-                )
-            check_order(options.last_by, stream.field(options.last_by).type)
-            if options.schema_mode != "evolve":
-                needed.add(options.last_by)
-        given = pa.schema([f for f in stream if f.name in known or f.name not in needed])
-        if options.when_not_matched == "insert":
-            return given
-        return with_required(given, target.schema)  # Of rows that exist these have values.
+        """The columns of the stream that are written."""
+        return written_columns(self._options, stream, target)
 
     def take(self, stream: ArrowSource, base: Base, writer: TableWriter) -> None:
         """Take all rows in."""
-        options, schema = self._options, writer.target.schema
-        self._on_read = options.merges_on_read(base.target)
+        self._on_read = self._options.merges_on_read(base.target)
         self._files_before = _count_files(base)
-        key = self._key = KeyColumns.of(schema, options.on, table=base.target.table)
         if stream.schema is None:
+            KeyColumns.of(writer.target.schema, self._options.on, table=base.target.table)
             return
-        wanted = self.columns(stream.schema, base.target)
-        columns = pa.schema([f for f in wanted if f.name in stream.schema.names])
-        self._check_key(key, columns, base.target.table)
-        self._updated = self._updated_columns(key, columns, writer)
-        self._incoming = Incoming(
-            options,
-            key,
-            writer=writer,
-            columns=columns,
-            is_delete=delete_mask(options.delete_when, stream.schema),
-            budget=base.budgets.rows,
-        )
+        plan = MergePlan.of(self._options, stream.schema, base.target, writer.target.schema)
+        self._plan, self._rows_of = plan, StreamRows(plan, writer, KeyHash())
+        self._incoming = Incoming(plan, self._rows_of, base.budgets.rows)
         try:
             for batch in stream:
                 self._incoming.take(batch)
@@ -211,26 +183,22 @@ class _Merge:
 
     def remove(self, base: Base, writer: TableWriter) -> Removed:
         """Change the rows that match, and write those that do not."""
-        incoming = self._incoming
-        if incoming is None or not incoming.rows:
+        incoming, plan = self._incoming, self._plan
+        if incoming is None or plan is None or not incoming.rows:
             return Removed()
-        assert self._key is not None
+        assert self._rows_of is not None
         live = LiveFiles(base.target, base.branch, base.budgets.scan)
         # A column that this very merge adds is null in every row of the table.
-        is_new = not self._key.ids <= set(live.schema.field_ids)
+        is_new = not plan.key.ids <= set(live.schema.field_ids)
         row_filter = AlwaysFalse() if is_new else incoming.range.filter()
         try:
             self._tasks = live.tasks(live.ask(row_filter))
-            self._matches = self._match(live, incoming, writer, base)
+            self._matches = self._match(live, plan, self._rows_of, writer, base)
             trim_heap()  # Of the index, and of what it took to make it.
             if isinstance(self._matches, MatchedInMemory):
                 base.budgets.share_what_rows_left()
             change = RowChange(
-                incoming,
-                columns=writer.file_schema,
-                updated=self._updated,
-                is_complete=self._is_complete,
-                skip_unchanged=self._options.skip_unchanged,
+                plan, columns=writer.file_schema, is_deletion=self._rows_of.is_deletion
             )
             apply = (MergeOnRead if self._on_read else CopyOnWrite)(live, writer, change)
             self._applied = apply.run(self._tasks, self._matches)
@@ -244,7 +212,7 @@ class _Merge:
     def facts(self) -> dict[str, Any]:
         """What a report says of a merge alone."""
         read = [task.file for task in self._tasks]
-        key_ids = self._key.ids if self._key else frozenset()
+        key_ids = self._plan.key.ids if self._plan else frozenset()
         key_bytes = sum(
             size
             for file in read
@@ -262,69 +230,32 @@ class _Merge:
             "target_duplicates": self._matches.duplicates if self._matches else 0,
         }
 
-    def _check_key(self, key: KeyColumns, columns: pa.Schema, table: str) -> None:
-        for name in key.names:
-            if name.partition(".")[0] not in columns.names:
-                raise InvalidArgumentError(
-                    f"the stream has no column {name!r}, by which rows of {table} are matched: it "
-                    f"has {', '.join(columns.names[:20])}"
-                )
-
-    def _updated_columns(
-        self, key: KeyColumns, columns: pa.Schema, writer: TableWriter
-    ) -> frozenset[int]:
-        """The positions of the columns that an update sets."""
-        wanted = self._options.update_columns
-        if wanted is None:
-            chosen = set(columns.names)
-        else:
-            chosen = set(wanted)
-            missing = [name for name in wanted if name not in columns.names]
-            if missing:
-                raise UnknownColumnError(
-                    f"update_columns names {missing[0]!r}, which the stream does not have: it has "
-                    f"{', '.join(columns.names[:20])}"
-                )
-            in_key = [name for name in wanted if name in key.names]
-            if in_key:
-                raise InvalidArgumentError(
-                    f"update_columns names {in_key[0]!r}, by which rows are matched: it has the "
-                    "same value already"
-                )
-        names = [field.name for field in writer.target.schema.fields]
-        self._is_complete = wanted is None and chosen.issuperset(names)
-        # Of a key inside a struct, the struct's other fields are updated.
-        return frozenset(
-            n for n, name in enumerate(names) if name in chosen and name not in key.names
-        )
-
     def _match(
-        self, live: LiveFiles, incoming: Incoming, writer: TableWriter, base: Base
+        self,
+        live: LiveFiles,
+        plan: MergePlan,
+        rows_of: StreamRows,
+        writer: TableWriter,
+        base: Base,
     ) -> Matches:
-        assert self._key is not None
+        incoming = self._incoming
+        assert incoming is not None
 
         def insert(rows: pa.RecordBatch) -> None:
-            if self._options.when_not_matched == "ignore":
-                return
-            new = rows.filter(pa.array(~incoming.flagged(rows)))
-            columns = new.columns[: len(writer.file_schema)]
-            writer.write_conformed(pa.RecordBatch.from_arrays(columns, schema=writer.file_schema))
+            new = rows_of.inserted(rows, writer.file_schema)
+            if new is not None:
+                writer.write_conformed(new)
 
+        def keys() -> Iterator[KeysOfFile]:
+            return keys_of_files(live, self._tasks, plan.key, rows_of.hash, incoming.sieve)
+
+        rows_budget = base.budgets.rows
         if incoming.is_spilled:
-            keys = keys_of_files(live, self._tasks, self._key, incoming)
-            return MatchedOnDisk(incoming, self._changes, keys, insert, base.budgets.rows)
+            return MatchedOnDisk(incoming, rows_of.changes, keys(), insert, rows_budget)
         bucket: Bucket = next(incoming.buckets())
-        gaps = KeyGaps(self._key, incoming.key_columns(bucket.rows))
+        gaps = KeyGaps(plan.key, rows_of.key_columns(bucket.rows))
         self._tasks = [task for task in self._tasks if gaps.may_hold(task)]
-        keys = keys_of_files(live, self._tasks, self._key, incoming)
-        return MatchedInMemory(bucket, self._changes, keys, insert, base.budgets.rows)
-
-    def _changes(self, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """Which rows of the stream change what they match."""
-        assert self._incoming is not None
-        if self._options.when_matched == "ignore":
-            return self._incoming.flagged(rows)
-        return np.ones(rows.num_rows, np.bool_)
+        return MatchedInMemory(bucket, rows_of.changes, keys(), insert, rows_budget)
 
     def _removed(self, base: Base, row_filter: BooleanExpression) -> Removed:
         applied, matches, incoming = self._applied, self._matches, self._incoming

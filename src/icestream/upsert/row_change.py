@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,8 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 
 from icestream.upsert.equality import Mask, same_values
-from icestream.upsert.incoming import Incoming
 from icestream.upsert.matches import Positions, Update
+from icestream.upsert.merge_plan import MergePlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,27 +40,23 @@ class RowChange:
     """Makes new rows of the table's and the stream's.
 
     Args:
-        incoming: Tells which rows delete.
+        plan: What the merge does.
         columns: The schema of rows in files.
-        updated: The positions of the columns that an update sets; the key's are not among them.
-        is_complete: Whether the stream gives all columns, so that its rows can replace others.
-        skip_unchanged: Whether to look for rows that are as they were to be.
+        is_deletion: Tells which rows of the stream delete.
     """
 
     def __init__(
         self,
-        incoming: Incoming,
+        plan: MergePlan,
         *,
         columns: pa.Schema,
-        updated: frozenset[int],
-        is_complete: bool,
-        skip_unchanged: bool,
+        is_deletion: Callable[[pa.RecordBatch], Mask],
     ) -> None:
-        self.updated = updated
-        self._incoming = incoming
+        self.updated = plan.updated
+        self.is_complete = plan.is_complete
         self._columns = columns
-        self.is_complete = is_complete
-        self._skip_unchanged = skip_unchanged
+        self._is_deletion = is_deletion
+        self._skip_unchanged = plan.options.skip_unchanged
         # Columns in which all rows compared so far differ; None before the first.
         self._telling: frozenset[int] | None = None
 
@@ -77,7 +73,7 @@ class RowChange:
             update: What they match, row by row.
             at: Where they are in the batch; None if they are all of it.
         """
-        deleted = self._incoming.is_deletion(update.rows)
+        deleted = self._is_deletion(update.rows)
         same = np.full(len(deleted), self._skip_unchanged) & ~deleted
         chosen = None if at is None else pa.array(at)
         for n in sorted(self.updated):
@@ -131,12 +127,12 @@ class RowChange:
     def differs(self, current: pa.Array, update: Update, column: int) -> Mask:
         """Which rows change, for all that one column tells."""
         given = update.rows.column(column)
-        deleted = self._incoming.is_deletion(update.rows)
+        deleted = self._is_deletion(update.rows)
         return deleted | ~same_values(current.cast(given.type), given)
 
     def all_of(self, update: Update) -> Changed:
         """What becomes of rows of which it is known that they change."""
-        deleted = self._incoming.is_deletion(update.rows)
+        deleted = self._is_deletion(update.rows)
         return Changed(update.positions, np.ones(len(deleted), np.bool_), deleted)
 
 
