@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
 import pyarrow as pa
 import pytest
@@ -189,3 +193,36 @@ def test_a_branch_that_one_makes_is_written_by_the_other(java):
     shared.put(rows)
     shared.keep(lambda row: row["id"] >= 5)
     shared.check("the branch was published")
+
+
+def test_neither_takes_a_file_of_the_other_for_an_orphan(java):
+    """Java calls a folder `file:/...` where we call it `file:///...`."""
+    name = "db.orphans_in_turn"
+    shared = _SharedTable(java, name, "category", "merge-on-read")
+    shared.ours(ice.append, _arrow(partition_rows(0, 40)))
+    java.sql(f"DELETE FROM {name} WHERE id % 4 = 1", f"CALL system.rewrite_manifests('{name}')")
+    changed = _arrow(partition_rows(20, 60))
+    shared.ours(ice.merge, changed, on="id", write_mode="merge-on-read")
+    folder = Path(urlparse(shared.table.refresh().location()).path)
+    _age(folder)
+    assert _orphans_of_java(java, name) == set()
+    assert ice.orphans(shared.table).files == ()
+
+    stray = folder / "data" / "stray.parquet"
+    stray.write_bytes(b"nobody's")
+    _age(folder)
+    assert _orphans_of_java(java, name) == {stray}
+    assert [Path(urlparse(file.path).path) for file in ice.orphans(shared.table).files] == [stray]
+
+
+def _orphans_of_java(java: JavaSpark, name: str) -> set[Path]:
+    found = java.query(f"CALL system.remove_orphan_files(table => '{name}', dry_run => true)")
+    return {Path(urlparse(path).path) for path in found["orphan_file_location"].to_pylist()}
+
+
+def _age(folder: Path) -> None:
+    """Make files look a month old: young ones are nobody's orphans yet."""
+    month_ago = time.time() - 30 * 86_400
+    for path in folder.rglob("*"):
+        if path.is_file():
+            os.utime(path, (month_ago, month_ago))
