@@ -17,6 +17,7 @@ tables.py      a table's name -> the table, through PyIceberg's configuration
 types.py       Arrow types -> Spark types             conversion.py  Arrow as Spark wants it
 packing.py     many splits -> few tasks, by bytes
 source.py      the Python data source that reads a task's share in an executor
+sink.py        its writing side
 read.py        plan here, read there: a DataFrame
 append.py      overwrite.py  the verbs: written there, committed here, one snapshot
 written_frame.py   what they share            frame_schema.py  a frame's columns as Arrow has them

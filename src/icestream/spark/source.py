@@ -22,6 +22,7 @@ from icestream.read.order import TaskOrder
 from icestream.read.scan import read_splits
 from icestream.read.split import Split
 from icestream.spark.conversion import SparkBatches
+from icestream.spark.sink import IcestreamWriter
 
 FORMAT = "icestream"
 PLAN_OPTION = "plan"
@@ -79,6 +80,10 @@ class IcestreamSource(DataSource):  # type: ignore[misc]
         if text is None:
             raise _no_plan()
         return IcestreamReader(TaskPlan.from_option(text))
+
+    def writer(self, schema: Any, overwrite: bool) -> IcestreamWriter:
+        """The writer of a frame: see `icestream.spark.sink`."""
+        return IcestreamWriter(self.options, schema, overwrite)
 
 
 def _no_plan() -> InvalidArgumentError:
