@@ -79,11 +79,14 @@ def _fetch() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=_FETCH_SECONDS)
     if done.returncode != 0:
         told = "\n".join((done.stdout + done.stderr).splitlines()[-25:])
-        sys.exit(
-            f"{told}\n\nThe jars of Iceberg's Java runtime could not be fetched. These tests need "
-            "Maven Central: run them where it is reachable, or set MAVEN_REPOSITORY to the address "
-            "of a mirror."
+        advice = (
+            "Java does not trust this machine's certificates: install the machine's own Java, or "
+            "name a key store in JAVA_TOOL_OPTIONS (-Djavax.net.ssl.trustStore=...)."
+            if "PKIX path" in told
+            else "These tests need Maven Central: run them where it is reachable, or set "
+            "MAVEN_REPOSITORY to the address of a mirror."
         )
+        sys.exit(f"{told}\n\nThe jars of Iceberg's Java runtime could not be fetched. {advice}")
 
 
 def _settings() -> list[str]:
