@@ -9,7 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.partitioning import (
+    UNPARTITIONED_PARTITION_SPEC,
+    PartitionField,
+    PartitionSpec,
+)
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyspark.sql import functions as sf
@@ -21,7 +25,7 @@ from tests.support.spark_orders import ORDERS, ORDERS_DDL, order_ids, orders, st
 BY_REGION = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region"))
 
 
-def _filled(catalog: SqlCatalog, spec: PartitionSpec = PartitionSpec()) -> Table:
+def _filled(catalog: SqlCatalog, spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC) -> Table:
     """Twenty orders, ids 0 to 19."""
     table = catalog.create_table("db.orders", ORDERS, partition_spec=spec)
     ids = range(20)

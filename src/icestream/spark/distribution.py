@@ -36,6 +36,8 @@ _ADVISORY_SETTING = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
 _KEY = "_icestream_partition_{}"
 # A shuffle's bytes for one byte of Parquet with zstd; rows in a shuffle are stored one by one.
 _SHUFFLED_PER_STORED = 2
+# So many, as the last file of a task is not full.
+_FILES_PER_TASK = 2
 
 
 def check_distribution(distribution: str | None) -> None:
@@ -94,7 +96,7 @@ def distribute(
         InvalidArgumentError: If the table's property says something unknown.
     """
     mode = _mode(target, distribution)
-    keys = _partition_keys(frame, target)
+    keys = partition_keys(frame, target)
     if mode == "range":
         order = [*keys, *_order(frame, target)]
         return Distributed(frame.repartitionByRange(*order) if order else frame)
@@ -105,7 +107,7 @@ def distribute(
     together = frame.withColumns(named).hint("rebalance", *named)
     return Distributed(
         together.sortWithinPartitions(*named).drop(*named),
-        settings.target_file_bytes * _SHUFFLED_PER_STORED,
+        settings.target_file_bytes * _SHUFFLED_PER_STORED * _FILES_PER_TASK,
     )
 
 
@@ -125,7 +127,8 @@ def _mode(target: WriteTarget, distribution: Distribution | None) -> str:
     return "hash" if is_partitioned(target.spec) else "none"
 
 
-def _partition_keys(frame: DataFrame, target: WriteTarget) -> list[Column]:
+def partition_keys(frame: DataFrame, target: WriteTarget) -> list[Column]:
+    """What rows of the same partition have in common; nothing for a table without partitions."""
     found = (
         expression(target.schema, field.source_id, field.transform, frame.columns)
         for field in target.spec.fields
