@@ -26,10 +26,16 @@ _FETCH_SECONDS = 900
 def main() -> None:
     """Fetch what is missing or not as expected; end with a message where that can't be done."""
     expected = _expected()
-    if _wrong(expected):
+    if wrong := _wrong(expected):
+        for name in wrong:
+            (_JARS / name).unlink(missing_ok=True)  # Ivy leaves what is there alone.
         _fetch()
     if wrong := _wrong(expected):
-        sys.exit(f"{_JARS} lacks these jars, or they are not what java-jars.sha256 says: {wrong}")
+        sys.exit(
+            f"{_JARS} lacks these jars, or they are not what java-jars.sha256 says: {wrong}. "
+            "Remove that folder and try again; if that does not help, the repository has other "
+            "files than these tests were written with."
+        )
 
 
 def java_executable() -> str:
