@@ -84,6 +84,16 @@ class LiveFiles:
         """The schema of rows of which only some columns are read."""
         return request(self._scan(), columns=columns).context.schema
 
+    def count_files(self) -> int:
+        """The branch's data files, as its head says; other engines may have it say nothing."""
+        head = self.target.metadata.snapshot_by_name(self.branch)
+        if head is None:
+            return 0
+        known = head.summary.additional_properties if head.summary is not None else {}
+        if "total-data-files" in known:
+            return int(known["total-data-files"])
+        return len(self.tasks(self.ask()))
+
     def count(self, tasks: Sequence[FileScanTask]) -> int:
         """How many rows the files hold; only those with deletes are looked at."""
         rows: int = sum(task.file.record_count for task in tasks if not task.delete_files)

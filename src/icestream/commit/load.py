@@ -51,6 +51,7 @@ class Removed:
     Attributes:
         files: Data files to remove.
         deleted_from: Data files that position deletes were written for.
+        deletes: Delete files for them that were written elsewhere, before.
         rows: Rows that are gone for good.
         rows_kept: Rows that were written again.
         rows_updated: Those of them that have other values now.
@@ -61,6 +62,7 @@ class Removed:
 
     files: tuple[DataFile, ...] = ()
     deleted_from: tuple[DataFile, ...] = ()
+    deletes: tuple[DataFile, ...] = ()
     rows: int = 0
     rows_kept: int = 0
     rows_updated: int = 0
@@ -291,7 +293,7 @@ class Load:
         schema: SchemaChange | None,
     ) -> Change:
         rewrites = self.operation == Operation.DELETE and bool(written.files)
-        deletes = written.deletes
+        deletes = (*removed.deletes, *written.deletes)
         schema = schema or _schema_change(writer, written)
         handed_over = frozenset(file.path for file in before.files)
         written = before + written

@@ -179,9 +179,7 @@ class PlannedWrite:
 
     def abandon(self) -> None:
         """Delete whatever the tasks of this write have written. Never raises."""
-        for seconds in _CLEAN_UP_WAITS:
-            time.sleep(seconds)
-            delete_write(self.target)
+        abandon(self.target)
 
     def _delete_unless_ours(self, table: Table, snapshot_id: int | None) -> None:
         """The same load was committed by somebody else: these files are of no use."""
@@ -238,3 +236,10 @@ class PlannedWrite:
             columns_discarded=self.columns_discarded,
             peak_bytes_held=max([report.peak_bytes_held, *peaks]),
         )
+
+
+def abandon(target: WriteTarget) -> None:
+    """Delete whatever the tasks of a write have written. Never raises."""
+    for seconds in _CLEAN_UP_WAITS:
+        time.sleep(seconds)
+        delete_write(target)

@@ -84,7 +84,8 @@ class Incoming:
             InvalidDataError: If a key is null, or a value can't be stored.
         """
         for piece in cut(batch, max(1, self._budget.limit_bytes // _PIECES)):
-            taken = self._rows_of(piece, first_row=self.rows)
+            taken = self._rows_of(piece)
+            self._rows_of.refuse_null_keys(taken, first_row=self.rows)
             self.range.add(taken.columns)
             self._keep(taken.rows, taken.keys)
             self.rows += taken.rows.num_rows

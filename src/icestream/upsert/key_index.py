@@ -44,6 +44,12 @@ class Sieve:
         else:
             np.bitwise_or.at(self._bits, slots >> 3, np.left_shift(1, slots & 7).astype(np.uint8))
 
+    def add_all(self, other: Sieve) -> None:
+        """Note the keys of another sieve that was made alike."""
+        for mine, theirs in ((self._flags, other._flags), (self._bits, other._bits)):
+            if mine is not None and theirs is not None:
+                np.bitwise_or(mine, theirs, out=mine)
+
     def passes(self, keys: Keys) -> npt.NDArray[np.bool_]:
         """False for keys that were never noted; for others true, mostly."""
         slots = (keys.first >> self._shift).view(np.int64)

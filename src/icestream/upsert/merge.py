@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysFalse, BooleanExpression
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table, Transaction
 from pyiceberg.table.snapshots import Operation
 
@@ -166,7 +167,7 @@ class _Merge:
     def take(self, stream: ArrowSource, base: Base, writer: TableWriter) -> None:
         """Take all rows in."""
         self._on_read = self._options.merges_on_read(base.target)
-        self._files_before = _count_files(base)
+        self._files_before = LiveFiles(base.target, base.branch, base.budgets.scan).count_files()
         if stream.schema is None:
             KeyColumns.of(writer.target.schema, self._options.on, table=base.target.table)
             return
@@ -211,21 +212,14 @@ class _Merge:
 
     def facts(self) -> dict[str, Any]:
         """What a report says of a merge alone."""
-        read = [task.file for task in self._tasks]
-        key_ids = self._plan.key.ids if self._plan else frozenset()
-        key_bytes = sum(
-            size
-            for file in read
-            for field_id, size in (file.column_sizes or {}).items()
-            if field_id in key_ids
-        )
-        rewritten = [*self._applied.removed, *self._applied.deleted_from]
+        applied = self._applied
+        rewritten = [*applied.removed, *applied.deleted_from]
         return {
             "write_mode": self._options.write_mode
             or ("merge-on-read" if self._on_read else "copy-on-write"),
-            "files_read": len(read),
-            "files_kept": self._files_before - len(self._applied.removed),
-            "bytes_read": key_bytes + sum(file.file_size_in_bytes for file in rewritten),
+            "files_read": len(self._tasks),
+            "files_kept": self._files_before - len(applied.removed),
+            "bytes_read": bytes_read(self._tasks, self._plan, rewritten),
             "rows_superseded": self._incoming.rows_superseded if self._incoming else 0,
             "target_duplicates": self._matches.duplicates if self._matches else 0,
         }
@@ -273,13 +267,11 @@ class _Merge:
         )
 
 
-def _count_files(base: Base) -> int:
-    """The branch's data files, as its head says; other engines may have it say nothing."""
-    head = base.target.metadata.snapshot_by_name(base.branch)
-    if head is None:
-        return 0
-    known = head.summary.additional_properties if head.summary is not None else {}
-    if "total-data-files" in known:
-        return int(known["total-data-files"])
-    live = LiveFiles(base.target, base.branch, base.budgets.scan)
-    return len(live.tasks(live.ask()))
+def bytes_read(
+    tasks: Sequence[FileScanTask], plan: MergePlan | None, rewritten: Sequence[DataFile]
+) -> int:
+    """Bytes in storage of what a merge reads: keys of some files, and others as a whole."""
+    key_ids = plan.key.ids if plan else frozenset()
+    sizes = (size for t in tasks for size in (t.file.column_sizes or {}).items())
+    key_bytes = sum(size for field_id, size in sizes if field_id in key_ids)
+    return key_bytes + sum(file.file_size_in_bytes for file in rewritten)

@@ -53,23 +53,29 @@ class StreamRows:
         self._shape = RowShape(plan.key, writer=writer, columns=plan.columns, mode=mode)
         self._is_delete = delete_mask(plan.options.delete_when, plan.stream)
 
-    def __call__(self, piece: pa.RecordBatch, *, first_row: int = 0) -> KeyedRows:
-        """The rows of a batch.
-
-        Args:
-            piece: The batch.
-            first_row: How many rows of the stream came before, for messages.
+    def __call__(self, piece: pa.RecordBatch) -> KeyedRows:
+        """The rows of a batch; keys may be null.
 
         Raises:
-            InvalidDataError: If a key is null, or a value can't be stored.
+            InvalidDataError: If a value can't be stored.
         """
         flags = self._flags_of(piece)
         rows = self._shape(piece, self._only_deletes(piece, flags))
         columns = self._arrays(rows)
-        keys = self.hash(columns)
-        if keys.nulls is not None and self._plan.options.null_keys == "error":
-            raise self._null_keys(columns, keys, first_row)
-        return KeyedRows(self._with_extras(rows, piece, flags), columns, keys)
+        return KeyedRows(self._with_extras(rows, piece, flags), columns, self.hash(columns))
+
+    def refuse_null_keys(self, rows: KeyedRows, *, first_row: int) -> None:
+        """Refuse rows with a null in their key, unless the caller wants them.
+
+        Args:
+            rows: The rows.
+            first_row: How many rows of the stream came before, for the message.
+
+        Raises:
+            InvalidDataError: If there is one.
+        """
+        if rows.keys.nulls is not None and self._plan.options.null_keys == "error":
+            raise self._null_keys(rows.columns, rows.keys, first_row)
 
     def key_columns(self, rows: pa.RecordBatch) -> list[pa.Array]:
         """The key's columns of rows that were made here."""

@@ -1,0 +1,295 @@
+"""`merge`: rows of a DataFrame update, delete or join the rows of a table, in one snapshot."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import AlwaysFalse, BooleanExpression
+from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Operation
+
+from icestream.commit.change import SchemaChange
+from icestream.commit.in_flight import InFlightWrite
+from icestream.commit.landing import TableLanding, check_branch
+from icestream.commit.live_files import LiveFiles
+from icestream.commit.load import Base, Load, Removed, check_properties
+from icestream.commit.load_id import check_load_id, find_load
+from icestream.commit.schema_change import SchemaConflictError, loosen
+from icestream.commit.write_files import write_target
+from icestream.errors import CommitUnknownError
+from icestream.memory import MemoryBudget
+from icestream.report import MergeReport, WriteReport
+from icestream.spark.cores import cores_of
+from icestream.spark.frame_schema import arrow_schema, refuse_case_clashes
+from icestream.spark.keyed_frame import KeyedFrame
+from icestream.spark.merge_job import run_merge
+from icestream.spark.table_write import abandon
+from icestream.spark.tables import load_table
+from icestream.spark.task_failure import driver_error
+from icestream.spark.written_frame import frame_options
+from icestream.upkeep.orphans import delete_write
+from icestream.upsert.key_hash import KeyHash
+from icestream.upsert.merge import bytes_read
+from icestream.upsert.merge_plan import MergePlan, written_columns
+from icestream.upsert.merge_work import MergePart, MergeWork
+from icestream.upsert.options import (
+    Isolation,
+    MergeOptions,
+    NullKeys,
+    OnDuplicate,
+    WhenMatched,
+    WhenNotMatched,
+    WriteMode,
+)
+from icestream.write.schema import SchemaMode, SchemaPlan, check_mode, plan_schema
+from icestream.write.table_writer import TableWriter
+from icestream.write.target import WriteTarget
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_TRIES = 3
+
+
+def merge(
+    frame: DataFrame,
+    table: str | Table,
+    *,
+    catalog: str | Catalog | None = None,
+    on: Sequence[str] | str | None = None,
+    when_matched: WhenMatched = "update",
+    when_not_matched: WhenNotMatched = "insert",
+    update_columns: Sequence[str] | None = None,
+    delete_when: str | BooleanExpression | None = None,
+    on_duplicate: OnDuplicate = "error",
+    last_by: str | None = None,
+    null_keys: NullKeys = "error",
+    skip_unchanged: bool = True,
+    write_mode: WriteMode | None = None,
+    isolation: Isolation | None = None,
+    memory: int | str | None = None,
+    schema_mode: SchemaMode = "freeze",
+    branch: str | None = None,
+    properties: Mapping[str, str] | None = None,
+    load_id: str | None = None,
+) -> MergeReport:
+    """Merge a DataFrame into a table by a key, as exactly one snapshot.
+
+    The same rows as `icestream.merge` gives, by many tasks: Spark joins the keys of both sides, and
+    each file with matches is changed by one task. No key and no row comes to the driver. The frame
+    is computed once and kept by Spark for the time of the merge, so that it need not be
+    deterministic.
+
+    Args:
+        frame: The rows.
+        table: A name such as `"db.t"`, or a PyIceberg table.
+        catalog: A PyIceberg catalog, its name in PyIceberg's configuration, or None for the
+            default one.
+        on: The key; this and all that follows is as of `icestream.merge`.
+        on_duplicate: With `"last"` and no `last_by` the order of the frame's partitions counts.
+        memory: What each task may hold; what `icestream.spark.session` was given by default.
+
+    Returns:
+        What happened. `peak_bytes_held` is that of the task which held most.
+
+    Raises:
+        DuplicateKeysError: If rows of the frame have the same key.
+        InvalidDataError: If a key is null, or a value can't be stored.
+        TaskFailedError: If tasks failed for good. The table is as it was.
+        CommitConflictError: If others have changed the same rows meanwhile. Nothing was changed.
+
+    Memory: each running task stays within `memory`, beside Python and Spark themselves.
+    """
+    options = MergeOptions(
+        on=on,
+        when_matched=when_matched,
+        when_not_matched=when_not_matched,
+        update_columns=update_columns,
+        delete_when=delete_when,
+        on_duplicate=on_duplicate,
+        last_by=last_by,
+        null_keys=null_keys,
+        skip_unchanged=skip_unchanged,
+        write_mode=write_mode,
+        isolation=isolation,
+        schema_mode=schema_mode,
+    )
+    options.check()
+    check_mode(schema_mode)
+    check_load_id(load_id)
+    check_properties(properties)
+    memory_bytes, case_sensitive = frame_options(frame, memory)
+    loaded = load_table(table, catalog)
+    told = _Told(branch or MAIN_BRANCH, properties, load_id, memory_bytes, case_sensitive)
+    for last in (False,) * (_TRIES - 1) + (True,):
+        try:
+            return _SparkMerge(frame, loaded, options, told).run()
+        except SchemaConflictError:
+            if last:
+                raise
+    raise AssertionError("not reached")
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What the caller said beside the options of a merge."""
+
+    branch: str
+    properties: Mapping[str, str] | None
+    load_id: str | None
+    memory_bytes: int
+    case_sensitive: bool
+
+
+class _Removal:
+    """What the tasks have taken out of the table already."""
+
+    shares = 1
+
+    def __init__(self, removed: Removed) -> None:
+        self._removed = removed
+
+    def remove(self, base: Base, writer: TableWriter) -> Removed:
+        return self._removed
+
+
+class _SparkMerge:
+    """One try of a merge."""
+
+    def __init__(self, frame: DataFrame, table: Table, options: MergeOptions, told: _Told) -> None:
+        self._began = time.monotonic()
+        self._frame = frame
+        self._table = table
+        self._options = options
+        self._told = told
+        self._source: KeyedFrame | None = None
+
+    def run(self) -> MergeReport:
+        told = self._told
+        landing = TableLanding(self._table)
+        metadata = landing.refresh()
+        check_branch(metadata, told.branch, table=landing.name)
+        base = write_target(self._table)
+        if find_load(metadata, told.branch, told.load_id) is not None:
+            report = self._load(Removed()).run_files((), None)
+            return self._report(report, {"write_mode": self._options.write_mode or "copy-on-write"})
+        plan, schema_plan = self._plan(base)
+        target = base.with_schema(schema_plan.schema)
+        work = MergeWork(plan, target, told.branch, KeyHash(), (), told.memory_bytes)
+        in_flight = InFlightWrite(target, operation="merge")
+        try:
+            work, row_filter, part = self._run_jobs(work, in_flight)
+            report = self._commit(work, row_filter, part)
+            in_flight.committed()
+        except CommitUnknownError:
+            raise
+        except BaseException as error:
+            abandon(target)
+            shown = driver_error(error, what=f"merging into {target.table}")
+            if shown is error:
+                raise
+            raise shown from error
+        if report.already_committed:
+            delete_write(target)
+        return self._report(report, self._facts(work, part), schema_plan, part)
+
+    def _plan(self, base: WriteTarget) -> tuple[MergePlan, SchemaPlan]:
+        stream = arrow_schema(self._frame.schema)
+        if not self._told.case_sensitive:
+            refuse_case_clashes(stream, base.schema, table=base.table)
+        columns = written_columns(self._options, stream, base)
+        schema_plan = plan_schema(base, columns, mode=self._options.schema_mode)
+        return MergePlan.of(self._options, stream, base, schema_plan.schema), schema_plan
+
+    def _run_jobs(
+        self, work: MergeWork, in_flight: InFlightWrite
+    ) -> tuple[MergeWork, BooleanExpression, MergePart]:
+        self._source = source = KeyedFrame(self._frame, work)
+        try:
+            key_range = source.check()
+            live = self._live(work)
+            is_new = not work.plan.key.ids <= set(live.schema.field_ids)
+            row_filter = AlwaysFalse() if is_new else key_range.filter()
+            if not source.rows:
+                return work, row_filter, MergePart()
+            in_flight.mark()
+            files = tuple(live.tasks(live.ask(row_filter)))
+            work = MergeWork(
+                work.plan, work.target, work.branch, work.key_hash, files, work.memory_bytes
+            )
+            spark = self._frame.sparkSession
+            return work, row_filter, run_merge(spark, source, work, cores_of(spark))
+        finally:
+            source.close()
+
+    def _live(self, work: MergeWork) -> LiveFiles:
+        return LiveFiles(work.target, work.branch, MemoryBudget(work.memory_bytes))
+
+    def _commit(
+        self, work: MergeWork, row_filter: BooleanExpression, part: MergePart
+    ) -> WriteReport:
+        serializable = self._options.is_serializable(work.target)
+        removed = Removed(
+            files=tuple(work.files[number].file for number in part.removed),
+            deleted_from=tuple(work.files[number].file for number in part.deleted_from),
+            deletes=part.written.deletes,
+            rows=part.deleted,
+            rows_kept=part.kept,
+            rows_updated=part.updated,
+            rows_unchanged=part.unchanged,
+            bytes_spilled=part.written.bytes_spilled,
+            conflict_filter=row_filter if serializable else None,
+        )
+        schema = None
+        target, loosened = work.target, part.written.loosened
+        if target.schema != target.metadata.schema() or loosened:
+            schema = SchemaChange.of(target, loosen(target.schema, loosened))
+        load = self._load(removed)
+        return load.run_files(part.written.files, schema, planned=target.metadata)
+
+    def _load(self, removed: Removed) -> Load:
+        return Load(
+            self._table,
+            Operation.OVERWRITE,
+            _Removal(removed),
+            memory=self._told.memory_bytes,
+            branch=self._told.branch,
+            properties=self._told.properties,
+            load_id=self._told.load_id,
+        )
+
+    def _facts(self, work: MergeWork, part: MergePart) -> dict[str, Any]:
+        source = self._source
+        assert source is not None
+        rewritten = [work.files[n].file for n in (*part.removed, *part.deleted_from)]
+        matching = source.rows - source.rows_superseded - part.unmatched
+        return {
+            "write_mode": "merge-on-read" if work.plan.on_read else "copy-on-write",
+            "files_read": len(work.files),
+            "files_kept": self._live(work).count_files() - len(part.removed),
+            "bytes_read": bytes_read(work.files, work.plan, rewritten),
+            "rows_superseded": source.rows_superseded,
+            "target_duplicates": part.matched - matching if part.matched else 0,
+        }
+
+    def _report(
+        self,
+        report: WriteReport,
+        facts: dict[str, Any],
+        schema_plan: SchemaPlan | None = None,
+        part: MergePart | None = None,
+    ) -> MergeReport:
+        known: dict[str, Any] = {each.name: getattr(report, each.name) for each in fields(report)}
+        known["operation"] = "merge"
+        known["seconds"] = time.monotonic() - self._began
+        known["memory_limit_bytes"] = self._told.memory_bytes
+        if schema_plan is not None and part is not None and not report.already_committed:
+            known["schema_changes"] = schema_plan.changes
+            known["columns_discarded"] = schema_plan.discarded
+            known["peak_bytes_held"] = part.peak_bytes
+        return MergeReport(**known, **facts)
