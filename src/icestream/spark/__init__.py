@@ -16,11 +16,14 @@ session.py     a SparkSession with settings that suit Arrow
 tables.py      a table's name -> the table, through PyIceberg's configuration
 types.py       Arrow types -> Spark types             conversion.py  Arrow as Spark wants it
 packing.py     many splits -> few tasks, by bytes
-source.py      the Python data source that reads a task's share in an executor
-sink.py        its writing side
+register.py    format("icestream") for a session      settings.py  secrets.py  what it sets, hides
+source.py      the Python data source                 reader.py  sink.py  its two sides
+read_options.py    what options ask for               filters.py  Spark's filters as PyIceberg's
+planning.py    a scan -> tasks                        errors.py   our errors, found in Spark's
 read.py        plan here, read there: a DataFrame
 append.py      overwrite.py  the verbs: written there, committed here, one snapshot
 written_frame.py   what they share            frame_schema.py  a frame's columns as Arrow has them
+merge.py       the verb   keyed_frame.py  the rows, checked   merge_job.py  the join, and its tasks
 distribution.py (partition_expressions.py)    rows of a partition come together before
 table_write.py     a planned write, its commit        task_write.py (task_failure.py)  its tasks
 ```
@@ -31,8 +34,10 @@ PySpark is imported by the functions that need it, when they run.
 # These submodules share their names with their functions. Importing them here, first, is what
 # makes the functions win: Python sets a submodule's name in its package only once, on loading.
 from icestream.spark.append import append
+from icestream.spark.merge import merge
 from icestream.spark.overwrite import overwrite
 from icestream.spark.read import read
+from icestream.spark.register import register
 from icestream.spark.session import session
 
-__all__ = ["append", "overwrite", "read", "session"]
+__all__ = ["append", "merge", "overwrite", "read", "register", "session"]
