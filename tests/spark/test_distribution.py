@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import uuid
 from collections import Counter
 from decimal import Decimal
@@ -187,7 +188,7 @@ def test_a_sorted_table_gets_ranges(spark: Any, catalog: SqlCatalog) -> None:
         ranges.append((min(ids), max(ids)))
     ranges.sort()
     assert len(ranges) > 1
-    assert all(before[1] < after[0] for before, after in zip(ranges, ranges[1:], strict=False))
+    assert all(before[1] < after[0] for before, after in itertools.pairwise(ranges))
 
 
 def test_a_partition_that_is_larger_than_a_few_files_goes_to_several_tasks(
