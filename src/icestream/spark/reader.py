@@ -1,0 +1,204 @@
+"""Readers of `format("icestream")`: shares are handed out where Spark plans, and read in tasks.
+
+One reads a plan that `icestream.spark.read` has made; the others plan a table themselves, in the
+Python process in which Spark plans, and one of them takes the filters of the query over.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.catalog.noop import NoopCatalog
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
+from pyiceberg.expressions.parser import parse
+from pyiceberg.io import FileIO
+from pyiceberg.table import StaticTable, Table
+from pyiceberg.table.metadata import TableMetadata
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from icestream.errors import InvalidArgumentError
+from icestream.file_access import without_catalog_secrets
+from icestream.read.order import TaskOrder
+from icestream.read.request import request
+from icestream.read.scan import Scan, read_splits, scan
+from icestream.read.split import Split
+from icestream.spark.conversion import SparkBatches
+from icestream.spark.filters import pushed
+from icestream.spark.planning import SessionDefaults, TaskPlan, plan_tasks
+from icestream.spark.read_options import ReadOptions
+from icestream.spark.tables import load_table, open_catalog
+from icestream.spark.task_failure import note_error
+from icestream.spark.types import spark_schema
+
+
+class Share(InputPartition):  # type: ignore[misc]
+    """One task's splits, pickled; the base class holds them as `value`."""
+
+
+class ShareReader(DataSourceReader):  # type: ignore[misc]
+    """Hands out the shares of a plan on the driver's side and reads one in a task."""
+
+    def __init__(self, plan: TaskPlan) -> None:
+        self._shares = plan.shares
+        self._memory_bytes = plan.memory_bytes
+        self._batch_rows = plan.batch_rows
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a task needs: its share comes as a partition, the others need not travel."""
+        return {**self.__dict__, "_shares": ()}
+
+    def partitions(self) -> list[Share]:
+        """One share for each task."""
+        return [Share(share) for share in self._shares]
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """Read a share.
+
+        Memory: what the scan holds stays within the task's limit; a batch is on its way to the JVM
+            beside it.
+        """
+        if not isinstance(partition, Share):  # Spark's stand-in for a plan without partitions
+            return
+        splits: list[Split] = pickle.loads(partition.value)
+        with (
+            note_error(),
+            read_splits(
+                splits,
+                memory=self._memory_bytes,
+                batch_size=self._batch_rows,
+                order=TaskOrder(),
+            ) as batches,
+        ):
+            convert = SparkBatches(batches.schema)
+            for batch in batches:
+                yield convert(batch)
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedTable:
+    """A table as it was when a frame was made of it: that is what the frame reads, always.
+
+    Attributes:
+        name: The table's name.
+        metadata: What the catalog said.
+        metadata_location: Where that is stored.
+        io: How files are opened, without what only the catalog needs.
+    """
+
+    name: tuple[str, ...]
+    metadata: TableMetadata
+    metadata_location: str
+    io: FileIO
+
+    @classmethod
+    def load(cls, options: ReadOptions) -> PinnedTable:
+        """Ask the catalog.
+
+        Raises:
+            CatalogError: If it can't be reached, or has no such table.
+        """
+        catalog = open_catalog(options.catalog, options.catalog_properties)
+        table = load_table(options.table, catalog)
+        io = without_catalog_secrets(table.io)
+        return cls(table.name(), table.metadata, table.metadata_location, io)
+
+    def table(self) -> Table:
+        """The table, without its catalog."""
+        return StaticTable(
+            self.name, self.metadata, self.metadata_location, self.io, NoopCatalog("pinned")
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TableRead:
+    """A read by options, of a table that is known."""
+
+    pinned: PinnedTable
+    options: ReadOptions
+    defaults: SessionDefaults
+
+    def scan(self, more: BooleanExpression | None = None) -> Scan:
+        """The scan that the options ask for; `more` narrows it."""
+        arguments = dict(self.options.scan)
+        if more is not None:
+            where = arguments.get("where")
+            arguments["where"] = more if where is None else And(parse(where), more)
+        memory_bytes = self.options.memory_bytes or self.defaults.memory_bytes
+        return scan(self.pinned.table(), **arguments, memory=memory_bytes)
+
+    def schema(self) -> StructType:
+        """What Spark is told that the read delivers."""
+        return spark_schema(self.scan().schema, table=".".join(self.pinned.name))
+
+    def of_schema(self, schema: StructType) -> TableRead:
+        """The read, with the columns that Spark wants: a user may have named them by a schema.
+
+        Raises:
+            InvalidArgumentError: If the columns have other types.
+        """
+        known = self.schema()
+        if schema == known:
+            return self
+        there = {field.name: field for field in known.fields}
+        wrong = [field.name for field in schema.fields if there.get(field.name) != field]
+        metadata = self.options.scan.get("metadata_columns") or ()
+        columns = [field.name for field in schema.fields if field.name not in metadata]
+        options = replace(self.options, scan={**self.options.scan, "columns": columns})
+        narrowed = replace(self, options=options)
+        if wrong or not columns or narrowed.schema() != schema:
+            raise InvalidArgumentError(
+                f"the schema given is {schema.simpleString()}, and {'.'.join(self.pinned.name)} is "
+                f"read as {known.simpleString()}: leave .schema(...) out, and name columns with "
+                'option("columns", ...)'
+            )
+        return narrowed
+
+    def plan(self, more: BooleanExpression | None = None) -> TaskPlan:
+        """Read the manifests, and share the files out."""
+        return plan_tasks(
+            self.scan(more),
+            self.defaults,
+            memory_bytes=self.options.memory_bytes,
+            split_bytes=self.options.split_bytes,
+        )
+
+
+class TableReader(ShareReader):
+    """Plans a table when Spark asks for its partitions."""
+
+    def __init__(self, read: TableRead) -> None:
+        memory_bytes = read.options.memory_bytes or read.defaults.memory_bytes
+        super().__init__(TaskPlan((), memory_bytes, read.defaults.batch_rows))
+        self._read: TableRead | None = read
+        self._more: BooleanExpression = AlwaysTrue()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a task needs: neither the table's metadata nor how to reach its catalog."""
+        return {**super().__getstate__(), "_read": None}
+
+    def partitions(self) -> list[Share]:
+        """Plan, and hand out one share for each task."""
+        assert self._read is not None
+        return [Share(share) for share in self._read.plan(self._more).shares]
+
+
+class PushingReader(TableReader):
+    """The same, and takes over those filters of the query that it can apply exactly."""
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802 - Spark's name
+        """Take filters over; those that are returned stay with Spark."""
+        assert self._read is not None
+        context = request(
+            self._read.pinned.table(),
+            **{k: v for k, v in self._read.options.scan.items() if k != "where"},
+        ).context
+        taken = [(each, pushed(each, context.schema)) for each in filters]
+        for _, expression in taken:
+            if expression is not None:
+                self._more = And(self._more, expression)
+        return [each for each, expression in taken if expression is None]
