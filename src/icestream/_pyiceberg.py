@@ -239,6 +239,15 @@ def table_of(transaction: Transaction) -> Table:
     return transaction._table
 
 
+def discard_staged(transaction: Transaction) -> None:
+    """Tell the changes staged in a transaction that it was refused.
+
+    PyIceberg does so itself, but not for a transaction that creates its table.
+    """
+    for producer in transaction._snapshot_producers:
+        producer._clean_all_uncommitted()
+
+
 def stage(transaction: Transaction, hooks: StagedHooks) -> None:
     """Stage a change in a transaction, which commits and retries it with the rest.
 

@@ -24,7 +24,7 @@ from pyiceberg.table import CreateTableTransaction, StagedTable, Table, TablePro
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
-from icestream._pyiceberg import table_of
+from icestream._pyiceberg import discard_staged, table_of
 from icestream.commit.retry import Outcome, classify
 from icestream.errors import (
     CatalogError,
@@ -139,8 +139,14 @@ class NewTable:
         try:
             return transaction.commit_transaction()
         except Exception as error:
-            if (found := self._found(catalog, error, snapshot_id)) is not None:
+            try:
+                found = self._found(catalog, error, snapshot_id)
+            except TableCreatedError:
+                discard_staged(transaction)
+                raise
+            if found is not None:
                 return found
+            discard_staged(transaction)
             raise CommitError(
                 f"the catalog did not create {self.name}: {type(error).__name__}: {error}"
             ) from error
