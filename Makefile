@@ -9,7 +9,7 @@ JAVA := .venv-interop
 JAVA_STAMP := $(JAVA)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench bench-quick peers java interop soak clean
+.PHONY: help install demo test lint format bench bench-spark bench-quick peers java interop soak clean
 
 help:  ## What there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -62,6 +62,9 @@ bench: install  ## The benchmark tables at full size (minutes, and 10 GB of disk
 	$(BIN)/python -m benchmarks.run $(BENCH)
 	$(BIN)/python -m benchmarks.write
 	$(BIN)/python -m benchmarks.merge
+
+bench-spark: install  ## Spark through icestream, beside Spark alone and (after make java) Iceberg's runtime
+	$(BIN)/python -m benchmarks.spark $(BENCH)
 
 bench-quick: install  ## The same at a hundredth of the size
 	$(BIN)/python -m benchmarks.run --quick

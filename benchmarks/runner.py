@@ -33,7 +33,12 @@ class CaseError(Exception):
 
 
 def run_module(
-    module: str, case: Any, *, is_peer: bool, join_group: Callable[[], None] | None = None
+    module: str,
+    case: Any,
+    *,
+    is_peer: bool,
+    python: Path | None = None,
+    join_group: Callable[[], None] | None = None,
 ) -> dict[str, Any]:
     """Run a module on a case in a fresh process, and return the figures that it prints last.
 
@@ -41,6 +46,7 @@ def run_module(
         module: As in `python -m`.
         case: A dataclass; the process gets it as JSON.
         is_peer: Whether it runs in the peers' environment.
+        python: Another Python than this one, with packages of its own.
         join_group: Called in the new process before anything else.
 
     Raises:
@@ -50,10 +56,10 @@ def run_module(
     if not is_peer:
         search = [str(REPOSITORY / "src"), environment.get("PYTHONPATH")]
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, search))
-    python = str(PEERS_PYTHON if is_peer else sys.executable)
+    python = python or (PEERS_PYTHON if is_peer else Path(sys.executable))
     try:
         done = subprocess.run(
-            [python, "-m", module, json.dumps(asdict(case))],
+            [str(python), "-m", module, json.dumps(asdict(case))],
             cwd=REPOSITORY,
             env=environment,
             capture_output=True,

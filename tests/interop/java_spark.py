@@ -26,7 +26,8 @@ def main() -> None:
     os.dup2(2, 1)  # What Spark prints must not be taken for an answer.
     folder = Path(sys.argv[1])
     server = RestServer(folder)
-    spark = _session(server.uri, folder)
+    settings = {**session_settings(server.uri, folder), "spark.sql.shuffle.partitions": "2"}
+    spark = ice_spark.session("local[2]", config=settings)
     print(json.dumps({"uri": server.uri}), file=answers, flush=True)
     for line in sys.stdin:
         print(json.dumps({"error": _answer(spark, json.loads(line))}), file=answers, flush=True)
@@ -34,25 +35,20 @@ def main() -> None:
     server.stop()
 
 
-def _session(uri: str, folder: Path) -> Any:
+def session_settings(uri: str, folder: Path) -> dict[str, str]:
+    """What a session needs to know the REST catalog as `java`, through Iceberg's runtime."""
     catalog = "spark.sql.catalog.java"
-    return ice_spark.session(
-        "local[2]",
-        config={
-            "spark.jars": ",".join(fetched_jars("spark")),
-            "spark.sql.extensions": (
-                "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
-            ),
-            catalog: "org.apache.iceberg.spark.SparkCatalog",
-            f"{catalog}.type": "rest",
-            f"{catalog}.uri": uri,
-            # Others change the tables: what Spark has seen before must not be used again.
-            f"{catalog}.cache-enabled": "false",
-            "spark.sql.defaultCatalog": "java",
-            "spark.sql.shuffle.partitions": "2",
-            "spark.sql.warehouse.dir": f"{folder}/spark-warehouse",
-        },
-    )
+    return {
+        "spark.jars": ",".join(fetched_jars("spark")),
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        catalog: "org.apache.iceberg.spark.SparkCatalog",
+        f"{catalog}.type": "rest",
+        f"{catalog}.uri": uri,
+        # Others change the tables: what Spark has seen before must not be used again.
+        f"{catalog}.cache-enabled": "false",
+        "spark.sql.defaultCatalog": "java",
+        "spark.sql.warehouse.dir": f"{folder}/spark-warehouse",
+    }
 
 
 def _answer(spark: Any, request: dict[str, str]) -> str | None:

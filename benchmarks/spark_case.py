@@ -1,0 +1,310 @@
+"""Some Spark cases in one fresh process with one warm session: `python -m benchmarks.spark_case`.
+
+Started by `benchmarks.spark`; the result is the last line of standard output, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import icestream as ice  # first: it chooses Arrow's allocator
+
+# isort: split
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyspark
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.table import Table
+
+import icestream.spark as ice_spark
+from benchmarks.tables import NAMESPACE, load_table, local_path, open_catalog
+from benchmarks.worker_peaks import WorkerMeter
+
+MERGED_ROWS = 300_000
+_REST_URI = "spark.sql.catalog.java.uri"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkCase:
+    """What to measure.
+
+    Attributes:
+        root: Where the benchmark's tables are.
+        names: The cases, in this order.
+        repeat: How often each engine runs; they take turns.
+        memory: Of a task.
+        suffix: Of the names of tables that are scaled down.
+    """
+
+    root: str
+    names: list[str]
+    repeat: int
+    memory: str
+    suffix: str = ""
+
+
+Run = Callable[[], Any]
+# By engine: what it does, and what is done before without being measured.
+Engines = dict[str, Run | tuple[Run, Run]]
+
+
+class Suite:
+    """A session and the tables."""
+
+    def __init__(self, case: SparkCase, config: dict[str, str] | None = None) -> None:
+        self.case = case
+        self.root = Path(case.root)
+        self.spark = ice_spark.session("local[2]", memory=case.memory, config=config)
+        self.catalog: Catalog = open_catalog(self.root)
+        if (uri := (config or {}).get(_REST_URI)) is not None:  # Both engines know this one.
+            self.catalog = load_catalog("rest", type="rest", uri=uri)
+            self.catalog.create_namespace_if_not_exists(NAMESPACE)
+        self.a = load_table(self.root, f"a{case.suffix}")
+        self.meter = WorkerMeter(self.spark, lambda: self.noop(self.small()))
+
+    def small(self) -> Any:
+        """A few rows, through everything that workers import."""
+        return ice_spark.read(self.spark, self.a, where="id < 100")
+
+    def noop(self, frame: Any) -> None:
+        """Run a frame to nowhere."""
+        frame.write.format("noop").mode("overwrite").save()
+
+    def parquet(self) -> Any:
+        """The files of set a, read by Spark itself."""
+        paths = [str(local_path(task.file.file_path)) for task in self.a.scan().plan_files()]
+        return self.spark.read.parquet(*paths)
+
+    def new_table(self, name: str, **options: Any) -> Table:
+        """An empty table with the columns of set a."""
+        identifier = (NAMESPACE, name)
+        if self.catalog.table_exists(identifier):
+            self.catalog.purge_table(identifier)
+        return self.catalog.create_table(identifier, self.a.schema(), **options)
+
+    def measure(self, engines: Engines) -> list[dict[str, Any]]:
+        """Run the engines in turn, once to warm up and then as often as the case says."""
+        runs: dict[str, list[float]] = {name: [] for name in engines}
+        growth = dict.fromkeys(engines, 0)
+        facts: dict[str, Any] = dict.fromkeys(engines)
+        for turn in range(self.case.repeat + 1):
+            for name, engine in engines.items():
+                run, prepare = engine if isinstance(engine, tuple) else (engine, lambda: None)
+                prepare()
+                self.meter.start()
+                began = time.perf_counter()
+                facts[name] = run()
+                if turn:
+                    runs[name].append(time.perf_counter() - began)
+                growth[name] = max(growth[name], self.meter.growth_bytes())
+        return [
+            {
+                "engine": name,
+                "seconds": runs[name],
+                "growth_bytes": growth[name],
+                "facts": facts[name],
+            }
+            for name in engines
+        ]
+
+
+def scan(suite: Suite) -> Engines:
+    """All rows and columns, to nowhere."""
+    return {
+        "spark-parquet": lambda: suite.noop(suite.parquet()),
+        "icestream": lambda: suite.noop(ice_spark.read(suite.spark, suite.a)),
+    }
+
+
+def aggregate(suite: Suite) -> Engines:
+    """Two columns of five, added up."""
+    query = ["sum(amount)", "max(created_at)"]
+    read = ice_spark.read
+    return {
+        "spark-parquet": lambda: suite.parquet().selectExpr(*query).collect()[0][0],
+        "icestream": lambda: (
+            read(suite.spark, suite.a, columns=["amount", "created_at"])
+            .selectExpr(*query)
+            .collect()[0][0]
+        ),
+    }
+
+
+def filtered(suite: Suite) -> Engines:
+    """A filter that leaves 2 of 32 files, beside the whole table; both through the format."""
+    low, high = 3_000_000_000, 5_000_000_000
+
+    def some() -> int:
+        frame = suite.spark.read.format("icestream").load(f"{NAMESPACE}.a{suite.case.suffix}")
+        suite.noop(frame.where(f"id >= {low} and id < {high}"))
+        with ice.scan(suite.a, where=f"id >= {low} and id < {high}") as planned:
+            return len({split.path for split in planned.splits()})
+
+    _configure(suite)
+    return {
+        "full scan": lambda: suite.noop(ice_spark.read(suite.spark, suite.a)),
+        "2 of 32 files": some,
+    }
+
+
+def append(suite: Suite) -> Engines:
+    """16 million rows, from Parquet files."""
+    folder = suite.root / "spark" / "out.parquet"
+
+    def native() -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        suite.parquet().write.option("compression", "zstd").parquet(str(folder))
+
+    return {"spark-parquet": native, "icestream": lambda: _append(suite, "spark_append")}
+
+
+def partitioned(suite: Suite) -> Engines:
+    """The same into bucket(16) and days, beside no partitions."""
+
+    def into_partitions() -> dict[str, Any]:
+        from pyiceberg.partitioning import PartitionField, PartitionSpec
+        from pyiceberg.transforms import BucketTransform, DayTransform
+
+        schema = suite.a.schema()
+        spec = PartitionSpec(
+            PartitionField(schema.find_field("id").field_id, 1000, BucketTransform(16), "bucket"),
+            PartitionField(schema.find_field("created_at").field_id, 1001, DayTransform(), "day"),
+        )
+        return _append(suite, "spark_partitioned", partition_spec=spec)
+
+    return {"unpartitioned": lambda: _append(suite, "spark_append"), "partitioned": into_partitions}
+
+
+def one_row_group(suite: Suite) -> Engines:
+    """Set b, one row group of 2.3 GB, by one task."""
+    table = load_table(suite.root, f"b{suite.case.suffix}")
+    return {"icestream": lambda: suite.noop(ice_spark.read(suite.spark, table))}
+
+
+def merged(suite: Suite) -> Engines:
+    """300,000 rows into 16 million in 32 files, beside Iceberg's own runtime if it is there."""
+    engines: Engines = {}
+    if suite.spark.conf.get(_REST_URI, None) is not None:
+        theirs = _Merged(suite, "merge_java")
+        engines["iceberg-java"] = (theirs.by_java, theirs.roll_back)
+    ours = _Merged(suite, "merge_ours")
+    engines["icestream"] = (lambda: ours.by_us("copy-on-write"), ours.roll_back)
+    engines["icestream-mor"] = (lambda: ours.by_us("merge-on-read"), ours.roll_back)
+    return engines
+
+
+class _Merged:
+    """A table with the rows of set a that is put back after each merge."""
+
+    def __init__(self, suite: Suite, name: str) -> None:
+        self._suite = suite
+        self._name = name
+        self._table = suite.new_table(name, properties={"format-version": "2"})
+        for task in suite.a.scan().plan_files():
+            with ice.read_splits([task], table=suite.a) as rows:
+                ice.append(self._table, rows)
+        self._made = self._table.refresh().metadata.current_snapshot_id
+
+    def roll_back(self) -> None:
+        """Undo what was done to it."""
+        self._table.refresh()
+        if self._table.metadata.current_snapshot_id != self._made:
+            self._table.manage_snapshots().rollback_to_snapshot(self._made).commit()
+
+    def by_us(self, mode: Any) -> dict[str, Any]:
+        """Merge through icestream."""
+        report = ice_spark.merge(self._changes(), self._table, on="id", write_mode=mode)
+        return {
+            "updated": report.rows_updated,
+            "inserted": report.rows_inserted,
+            "files_removed": report.files_removed,
+        }
+
+    def by_java(self) -> dict[str, Any]:
+        """Merge through Iceberg's runtime."""
+        spark = self._suite.spark
+        self._changes().createOrReplaceTempView("changes")
+        spark.sql(
+            f"MERGE INTO java.{NAMESPACE}.{self._name} t USING changes s ON t.id = s.id "
+            "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        )
+        summary = self._table.refresh().current_snapshot().summary.additional_properties
+        return {"files_removed": int(summary.get("deleted-data-files", 0))}
+
+    def _changes(self) -> Any:
+        """Rows with keys of two of the table's files, and some new ones."""
+        suite = self._suite
+        rows = MERGED_ROWS // 100 if suite.case.suffix else MERGED_ROWS
+        frame = suite.parquet()
+        share = "id % 10 < 3" if not suite.case.suffix else "id % 10 < 6"
+        changed = frame.where(f"id >= 3000000000 and id < 5000000000 and {share}")
+        changed = changed.withColumn("amount", frame.amount + 1)
+        new = frame.where(f"id < {rows // 10}").selectExpr(
+            "id + 900000000000 as id", "amount", "customer", "active", "created_at"
+        )
+        return changed.unionByName(new)
+
+
+def _append(suite: Suite, name: str, **options: Any) -> dict[str, Any]:
+    table = suite.new_table(name, **options)
+    report = ice_spark.append(suite.parquet(), table)
+    return {"files": report.files_added, "bytes": report.bytes_written}
+
+
+@contextmanager
+def _java(case: SparkCase) -> Iterator[dict[str, str] | None]:
+    """Settings for Iceberg's own runtime, for a merge in the environment that has it."""
+    if case.names != ["merge"] or not pyspark.__version__.startswith("4.1."):
+        yield None
+        return
+    from tests.interop.java_spark import session_settings
+    from tests.interop.rest_server import RestServer
+
+    folder = Path(case.root, "spark", "rest").resolve()
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    server = RestServer(folder)
+    try:
+        yield session_settings(server.uri, folder)
+    finally:
+        server.stop()
+
+
+def _configure(suite: Suite) -> None:
+    """Have `load("bench.a")` find the catalog."""
+    root = suite.root.resolve()
+    os.environ["PYICEBERG_CATALOG__DEFAULT__URI"] = f"sqlite:///{root}/catalog.db"
+    os.environ["PYICEBERG_CATALOG__DEFAULT__WAREHOUSE"] = f"file://{root}/warehouse"
+
+
+CASES: dict[str, Callable[[Suite], Engines]] = {
+    "scan": scan,
+    "aggregate": aggregate,
+    "filter": filtered,
+    "append": append,
+    "partitioned": partitioned,
+    "one-row-group": one_row_group,
+    "merge": merged,
+}
+
+
+def main() -> None:
+    """Run the cases and print their figures."""
+    case = SparkCase(**json.loads(sys.argv[-1]))
+    with _java(case) as config:
+        suite = Suite(case, config)
+        figures = {name: suite.measure(CASES[name](suite)) for name in case.names}
+        suite.spark.stop()
+    print(json.dumps({"figures": figures, "pyspark": pyspark.__version__}))
+
+
+if __name__ == "__main__":
+    main()
