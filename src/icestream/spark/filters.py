@@ -106,6 +106,8 @@ def _negated(child: Any, schema: Schema) -> BooleanExpression:
         return Not(inside)
     if name == "In" and None in child.value:
         return AlwaysFalse()  # never true: the null might be the value
+    if (opposite := _OPPOSITES.get(name)) is not None:  # PyIceberg's own leave NaN out of both
+        return opposite(_column(child.attribute, schema), child.value)
     if name not in _FILTERS:
         raise _NotExact(name)
     inside = _translated(child, schema)
@@ -194,6 +196,13 @@ _FILTERS: dict[str, Callable[[_Column, Any], BooleanExpression]] = {
     "LessThan": _less,
     "LessThanOrEqual": _less_or_equal,
     "StringStartsWith": _starts_with,
+}
+
+_OPPOSITES = {
+    "GreaterThan": _less_or_equal,
+    "GreaterThanOrEqual": _less,
+    "LessThan": _greater_or_equal,
+    "LessThanOrEqual": _greater,
 }
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
+from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 from pyiceberg.expressions.parser import parse
@@ -96,13 +97,17 @@ class PinnedTable:
     io: FileIO
 
     @classmethod
-    def load(cls, options: ReadOptions) -> PinnedTable:
+    def load(cls, options: ReadOptions, catalog: Catalog | None = None) -> PinnedTable:
         """Ask the catalog.
+
+        Args:
+            options: Which table.
+            catalog: The catalog that they name, if it is open already.
 
         Raises:
             CatalogError: If it can't be reached, or has no such table.
         """
-        catalog = open_catalog(options.catalog, options.catalog_properties)
+        catalog = catalog or open_catalog(options.catalog, options.catalog_properties)
         table = load_table(options.table, catalog)
         io = without_catalog_secrets(table.io)
         return cls(table.name(), table.metadata, table.metadata_location, io)
@@ -141,16 +146,15 @@ class TableRead:
         Raises:
             InvalidArgumentError: If the columns have other types.
         """
-        known = self.schema()
-        if schema == known:
+        if "columns" in self.options.scan and self.schema() == schema:
             return self
-        there = {field.name: field for field in known.fields}
-        wrong = [field.name for field in schema.fields if there.get(field.name) != field]
-        metadata = self.options.scan.get("metadata_columns") or ()
-        columns = [field.name for field in schema.fields if field.name not in metadata]
-        options = replace(self.options, scan={**self.options.scan, "columns": columns})
-        narrowed = replace(self, options=options)
-        if wrong or not columns or narrowed.schema() != schema:
+        names = [field.name for field in schema.fields]
+        metadata = [n for n in self.options.scan.get("metadata_columns", ()) if n in names]
+        columns = [name for name in names if name not in metadata]
+        arguments = {**self.options.scan, "columns": columns, "metadata_columns": metadata}
+        narrowed = replace(self, options=replace(self.options, scan=arguments))
+        known = narrowed.schema()
+        if known != schema:
             raise InvalidArgumentError(
                 f"the schema given is {schema.simpleString()}, and {'.'.join(self.pinned.name)} is "
                 f"read as {known.simpleString()}: leave .schema(...) out, and name columns with "
