@@ -175,6 +175,9 @@ class PlannedWrite:
             raise
         if report.already_committed and isinstance(into, Table):
             self._delete_unless_ours(into, report.snapshot_id)
+        elif written.files and any(result.retried for result in results):
+            # A worker is killed when its task fails: nobody but us can delete its files.
+            delete_write(self.target, keep=[file.path for file in written.files])
         return self._told(report, written, results)
 
     def abandon(self) -> None:

@@ -25,10 +25,13 @@ class TaskResult:
     Attributes:
         written: Its files.
         peak_bytes: The most that it held.
+        retried: Whether other attempts at the same rows may have left files: a worker whose task
+            is failed from elsewhere is killed, and can't delete them.
     """
 
     written: Written
     peak_bytes: int
+    retried: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,8 @@ class TaskWrite:
             written = write_stream(
                 target, batches, budget=budget, schema_mode=self.schema_mode, shared=True
             )
-        return TaskResult(written, budget.peak_bytes)
+        retried = context is not None and context.attemptNumber() > 0
+        return TaskResult(written, budget.peak_bytes, retried)
 
 
 def results_of(rows: Iterable[tuple[bytes]]) -> list[TaskResult]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 
 from pyiceberg.table import Table
@@ -91,7 +91,7 @@ def orphans(
     )
 
 
-def delete_write(target: WriteTarget) -> None:
+def delete_write(target: WriteTarget, *, keep: Collection[str] = ()) -> None:
     """Delete the files of a write that comes to nothing, whichever workers made them.
 
     For a write of several workers whose files were not given to a commit. Never raises: what could
@@ -99,12 +99,18 @@ def delete_write(target: WriteTarget) -> None:
 
     Args:
         target: What the workers were given.
+        keep: Files of it that were committed: then those of attempts that failed are deleted.
     """
+    kept = {path.rpartition("/")[2] for path in keep}
     locations = load_location_provider(target.metadata.location, target.properties)
     try:
         folder = Folder(target.io, locations.data_path)
-        left = delete_stored(file for file in folder.files() if target.write_id in file.name)
-        if not left:
+        left = delete_stored(
+            file
+            for file in folder.files()
+            if target.write_id in file.name and file.name not in kept
+        )
+        if not left and not kept:  # of what was committed the marker is gone
             delete_files(target.io, [marker_path(target, target.write_id)])
     except Exception as error:
         _log.debug("the files of write %s were not all deleted: %s", target.write_id, error)
