@@ -1,0 +1,236 @@
+"""`spark.read.format("icestream")`: options in, the rows of `icestream.scan` out."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
+from pyspark.errors import PySparkException
+
+import icestream as ice
+import icestream.spark as ice_spark
+from icestream.spark.errors import typed
+from icestream.spark.planning import SessionDefaults
+from icestream.spark.read_options import ReadOptions
+from icestream.spark.settings import MEMORY_SETTING
+from tests.support.spark_format import format_reader
+from tests.support.tables import add_parquet_file
+
+SCHEMA = pa.schema([("id", pa.int64()), ("a,b", pa.string()), ("at", pa.time64("us"))])
+
+
+def _rows(start: int, stop: int) -> pa.Table:
+    ids = np.arange(start, stop)
+    times = pa.array([None] * len(ids), pa.time64("us"))
+    return pa.table({"id": ids, "a,b": [f"r{i}" for i in ids], "at": times}, schema=SCHEMA)
+
+
+@pytest.fixture
+def table(catalog: SqlCatalog) -> Table:
+    """Three snapshots of ten rows each; a tag on the first and a branch from the second."""
+    table = catalog.create_table("db.t", SCHEMA)
+    for start in (0, 10, 20):
+        ice.append(table, _rows(start, start + 10))
+        table.refresh()
+        if start == 0:
+            first = table.current_snapshot()
+            assert first is not None
+            table.manage_snapshots().create_tag(first.snapshot_id, "first").commit()
+        if start == 10:
+            second = table.current_snapshot()
+            assert second is not None
+            table.manage_snapshots().create_branch(second.snapshot_id, "second").commit()
+    return table
+
+
+def _ids(frame: Any) -> list[int]:
+    return sorted(row.id for row in frame.collect())
+
+
+def test_rows_are_those_of_the_snapshot_that_options_name(
+    spark: Any, table: Table, catalog: SqlCatalog
+) -> None:
+    first, second, _ = (entry for entry in table.history())
+    moment = datetime.fromtimestamp(second.timestamp_ms / 1000, UTC).isoformat()
+    cases: dict[tuple[str, str], int] = {
+        ("where", "id < 1000"): 30,
+        ("Snapshot-ID", str(first.snapshot_id)): 10,
+        ("as-of-timestamp", str(second.timestamp_ms)): 20,
+        ("as-of-timestamp", moment): 20,
+        ("tag", "first"): 10,
+        ("branch", "second"): 20,
+        ("where", "id >= 5 and id < 12"): 7,
+    }
+    reader = format_reader(spark, catalog).option("columns", "id")
+    union = None
+    for number, (name, value) in enumerate(cases):
+        frame = format_reader(spark, catalog).option("columns", "id").option(name, value)
+        read = frame.load("db.t").selectExpr(f"{number} as number", "id")
+        union = read if union is None else union.union(read)
+    assert union is not None
+    found = dict.fromkeys(range(len(cases)), 0)
+    for row in union.collect():
+        found[row.number] += 1
+    assert list(found.values()) == list(cases.values())
+    assert reader.load("db.t").schema.simpleString() == "struct<id:bigint>"
+
+
+def test_a_frame_keeps_reading_the_state_that_it_was_made_of(
+    spark: Any, table: Table, catalog: SqlCatalog
+) -> None:
+    frame = format_reader(spark, catalog).option("columns", "id").load("db.t")
+    ice.append(table, _rows(30, 40))
+    assert _ids(frame) == list(range(30))
+
+
+def test_filtering_a_frame_leaves_its_other_rows_for_other_queries(
+    spark: Any, table: Table, catalog: SqlCatalog
+) -> None:
+    frame = format_reader(spark, catalog).option("columns", "id").load("db.t")
+    assert _ids(frame.filter("id = 3")) == [3]
+    assert _ids(frame.filter("id = 4").union(frame.filter("id = 25"))) == [4, 25]
+    assert frame.count() == 30
+
+
+def test_spark_still_keeps_pushed_filters_for_other_queries_of_a_frame(
+    spark: Any, table: Table, catalog: SqlCatalog
+) -> None:
+    """If this fails, Spark has mended it: then `push-filters` may be on by default from there."""
+    reader = format_reader(spark, catalog).option("columns", "id")
+    frame = reader.option("push-filters", "true").load("db.t")
+    assert _ids(frame.filter("id = 3")) == [3]
+    assert frame.count() == 1
+
+
+def test_a_schema_projects_and_sql_reads_too(spark: Any, table: Table, catalog: SqlCatalog) -> None:
+    frame = format_reader(spark, catalog).schema("`a,b` string").load("db.t")
+    assert frame.columns == ["a,b"]
+    assert frame.count() == 30
+    options = ", ".join(f"`catalog.{k}` '{v}'" for k, v in catalog.properties.items())
+    spark.sql(
+        "create or replace temporary view orders using icestream "
+        f"options (path 'db.t', catalog 'tests', columns '\"a,b\", id', {options})"
+    )
+    assert spark.sql("select max(id), count(`a,b`) from orders").collect() == [(29, 30)]
+    with pytest.raises(PySparkException, match="given is struct<id:int>, and"):
+        format_reader(spark, catalog).option("columns", "id").schema("id int").load("db.t").count()
+
+
+def test_split_size_says_what_a_task_reads(spark: Any, catalog: SqlCatalog) -> None:
+    table = catalog.create_table("db.cut", pa.schema([("id", pa.int64())]))
+    ids = pa.table({"id": np.random.default_rng(0).permutation(200_000)})
+    add_parquet_file(table, ids, row_group_rows=10_000, compression="none")
+    whole = ice_spark.read(spark, table, split_size="1GB")
+    cut = ice_spark.read(spark, table, split_size="200kB")
+    assert whole.rdd.getNumPartitions() == 1
+    assert cut.rdd.getNumPartitions() > 5
+    by_option = format_reader(spark, catalog).option("split-size", "200kB").load("db.cut")
+    assert by_option.rdd.getNumPartitions() == cut.rdd.getNumPartitions()
+    assert by_option.agg({"id": "sum"}).collect() == [(sum(range(200_000)),)]
+
+
+def test_errors_say_ours_in_one_line(spark: Any, table: Table, catalog: SqlCatalog) -> None:
+    reader = format_reader(spark, catalog)
+    cases: list[tuple[Any, str, type[ice.IcestreamError], str]] = [
+        (reader, "db.missing", ice.CatalogError, "there is no table 'db.missing' in catalog"),
+        (reader, "db.t", ice.UnsupportedFeatureError, "no type for 'at' (time) of db.t"),
+        (
+            format_reader(spark, catalog).option("colums", "id"),
+            "db.t",
+            ice.InvalidArgumentError,
+            "has no option 'colums': there are as-of-timestamp, branch, ",
+        ),
+        (
+            format_reader(spark, catalog).option("columns", "idd"),
+            "db.t",
+            ice.UnknownColumnError,
+            "did you mean 'id'?",
+        ),
+    ]
+    for case, name, kind, message in cases:
+        with pytest.raises(PySparkException) as caught:
+            case.load(name)
+        assert sum(message in line for line in str(caught.value).splitlines()) == 1
+        found = typed(caught.value)
+        assert type(found) is kind
+        assert message in str(found)
+
+
+def test_an_error_of_a_task_is_ours_again_with_all_it_carries(
+    spark: Any, table: Table, catalog: SqlCatalog
+) -> None:
+    frame = format_reader(spark, catalog).option("columns", "id").option("memory", "1kB")
+    with pytest.raises(PySparkException) as caught:
+        frame.load("db.t").count()
+    found = typed(caught.value)
+    assert isinstance(found, ice.MemoryBudgetError)
+    assert found.limit_bytes == 1000
+    assert found.needed_bytes > 1000
+
+
+def test_an_error_of_others_stays_as_it_is() -> None:
+    error = ValueError("no error of ours")
+    assert typed(error) is error
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("snapshot-id", "x1", "option 'snapshot-id' is 'x1': give a whole number"),
+        ("as-of-timestamp", "yesterday", "option 'as-of-timestamp' is 'yesterday': give millis"),
+        ("memory", "lots", "option 'memory': memory 'lots' is not a size"),
+        ("split-size", "0", "option 'split-size': split-size is '0'"),
+        ("columns", "a,,b", "option 'columns' is 'a,,b': a name is empty"),
+        ("columns", '["a"', "option 'columns' .* a JSON list"),
+        ("columns", "[1]", "option 'columns' .* must hold names"),
+        ("case-sensitive", "perhaps", "option 'case-sensitive' is 'perhaps': give true or false"),
+        ("branch", " ", "option 'branch' is ' ': it is empty"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_refused_with_its_option(
+    name: str, value: str, message: str
+) -> None:
+    with pytest.raises(ice.InvalidArgumentError, match=message):
+        ReadOptions.of({"path": "db.t", name: value})
+
+
+def test_options_become_arguments() -> None:
+    options = ReadOptions.of(
+        {
+            "path": "db.t",
+            "Catalog": "prod",
+            "catalog.uri": "http://localhost",
+            "columns": 'id, "a,b"',
+            "metadata-columns": '["_file", "_pos"]',
+            "memory": "1MB",
+            "push-filters": "TRUE",
+        }
+    )
+    assert options.catalog == "prod"
+    assert options.catalog_properties == {"uri": "http://localhost"}
+    assert options.scan == {"columns": ["id", "a,b"], "metadata_columns": ["_file", "_pos"]}
+    assert (options.memory_bytes, options.push_filters) == (1_000_000, True)
+    with pytest.raises(ice.InvalidArgumentError, match=r'name it, as in \.load\("db\.t"\)'):
+        ReadOptions.of({})
+
+
+def test_registering_again_is_harmless_and_keeps_what_the_user_set(spark: Any) -> None:
+    name = "spark.sql.redaction.options.regex"
+    before = spark.conf.get(name)
+    try:
+        spark.conf.set(name, "mine")
+        spark.conf.set(MEMORY_SETTING, "32MB")
+        ice_spark.register(spark)
+        ice_spark.register(spark)
+        assert spark.conf.get(name) == "mine"
+    finally:
+        spark.conf.set(name, before)
+
+
+def test_defaults_without_a_session_are_modest() -> None:
+    assert SessionDefaults() == SessionDefaults(1, 256_000_000, None)
