@@ -18,6 +18,7 @@ IcestreamError
 │   └── TransientReadError               ... storage kept failing after every retry: try again later
 ├── WriteError                           a file could not be written: carries path; nothing is left
 ├── TaskFailedError                      a task on a cluster failed for good: the cause says why
+├── StreamError                          a stream can't go on from its checkpoint: the table changed
 ├── CommitError                          the commit did not happen, or it is not known
 │   ├── CommitConflictError              ... refused beside another change: nothing is left
 │   └── CommitUnknownError               ... not known: look for snapshot_id; no file was deleted
@@ -197,6 +198,10 @@ def _rebuild_write_error(message: str, path: str) -> WriteError:
 
 class TaskFailedError(IcestreamError):
     """A task of a job failed as often as it may. The files of the write have been deleted."""
+
+
+class StreamError(IcestreamError):
+    """A stream can't go on from where it stands. The message says why, and what would help."""
 
 
 class CommitError(IcestreamError):

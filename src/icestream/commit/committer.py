@@ -145,7 +145,9 @@ class Committer:
                 snapshot_id=self._snapshot_id,
                 counts=self._change.counts,
             )
-            updates += forget_loads(metadata.properties)
+            updates += forget_loads(
+                metadata.properties, branch=self._change.branch, load_id=self._change.load_id
+            )
         required = (*requirements, *produced.requirements)
         return (
             produced,

@@ -8,11 +8,15 @@ days and for the newest 1,000 loads; the table properties `icestream.load.retent
 A load counts as committed on a branch while its snapshot is in the branch's history, or is gone
 from the table altogether (expired). A snapshot that exists but is not in the history was rolled
 back: such a load counts as not committed.
+
+A batch of a stream is a load, too, and of each stream the properties of its newest 10 batches are
+kept: a stream is never asked for older ones again, and must not push out the ids of other loads.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
@@ -34,6 +38,8 @@ _RETENTION_DAYS = "icestream.load.retention-days"
 _RETENTION_COUNT = "icestream.load.retention-count"
 _DAY_MS = 24 * 3600 * 1000
 _MOST_CHARACTERS = 500
+_BATCHES_KEPT = 10
+_STREAM_BATCH = re.compile(r"stream:(.+):(\d+)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,17 @@ def check_load_id(load_id: str | None) -> None:
             f"load_id is {load_id!r}: give a non-empty string of at most {_MOST_CHARACTERS} "
             "characters that names this load and no other"
         )
+
+
+def batch_load_id(stream_id: str, batch_id: int) -> str:
+    """The load id of a batch of a stream."""
+    return f"stream:{stream_id}:{batch_id}"
+
+
+def batch_of_load(load_id: str) -> tuple[str, int] | None:
+    """The stream and the number of a batch, if the load is one."""
+    found = _STREAM_BATCH.fullmatch(load_id)
+    return (found[1], int(found[2])) if found else None
 
 
 def find_load(metadata: TableMetadata, branch: str, load_id: str | None) -> CommittedLoad | None:
@@ -103,19 +120,40 @@ def remember_load(
     return (SetPropertiesUpdate(updates={_key(branch, load_id): text}),)
 
 
-def forget_loads(properties: Mapping[str, str]) -> tuple[TableUpdate, ...]:
-    """The update that forgets loads beyond the retention, if there are any; one more is coming."""
+def forget_loads(
+    properties: Mapping[str, str], *, branch: str, load_id: str
+) -> tuple[TableUpdate, ...]:
+    """The update that forgets loads beyond the retention, if there are any.
+
+    Args:
+        properties: The table's.
+        branch: Where one more load is coming.
+        load_id: Its id.
+    """
     days = whole_number(properties, _RETENTION_DAYS, 30)
     count = whole_number(properties, _RETENTION_COUNT, 1000)
     records = {key: _record(value) for key, value in properties.items() if _is_load(key)}
-    newest_first = sorted(records, key=lambda key: records[key].committed_ms, reverse=True)
+    outdated = {key for key in records if _is_outdated(key, branch, load_id)}
+    newest_first = sorted(
+        (key for key in records if key not in outdated),
+        key=lambda key: records[key].committed_ms,
+        reverse=True,
+    )
     oldest_ms = _now_ms() - days * _DAY_MS
-    forgotten = [
+    forgotten = sorted(outdated) + [
         key
         for position, key in enumerate(newest_first)
         if position >= count - 1 or records[key].committed_ms < oldest_ms
     ]
     return (RemovePropertiesUpdate(removals=forgotten),) if forgotten else ()
+
+
+def _is_outdated(key: str, branch: str, load_id: str) -> bool:
+    """Whether a property is of an old batch of the stream that has one more coming."""
+    coming, stored = batch_of_load(load_id), batch_of_load(key.partition(":")[2])
+    if coming is None or stored is None or not key.startswith(_key(branch, "")):
+        return False
+    return stored[0] == coming[0] and stored[1] <= coming[1] - _BATCHES_KEPT
 
 
 def _now_ms() -> int:

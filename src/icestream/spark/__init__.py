@@ -35,9 +35,10 @@ PySpark is imported by the functions that need it, when they run.
 # makes the functions win: Python sets a submodule's name in its package only once, on loading.
 from icestream.spark.append import append
 from icestream.spark.merge import merge
+from icestream.spark.merge_batches import merge_batches
 from icestream.spark.overwrite import overwrite
 from icestream.spark.read import read
 from icestream.spark.register import register
 from icestream.spark.session import session
 
-__all__ = ["append", "merge", "overwrite", "read", "register", "session"]
+__all__ = ["append", "merge", "merge_batches", "overwrite", "read", "register", "session"]

@@ -64,7 +64,7 @@ class ReadOptions:
                 raise InvalidArgumentError(
                     f'format("icestream") has no option {key!r}: there are {known}'
                 )
-            values[key] = _parsed(key, text)
+            values[key] = parse_option(key, text, _PARSERS[key])
         return cls(
             table=table,
             catalog=catalog,
@@ -76,9 +76,14 @@ class ReadOptions:
         )
 
 
-def _parsed(key: str, text: str) -> Any:
+def parse_option(key: str, text: str, parse: Callable[[str], Any]) -> Any:
+    """The value of an option.
+
+    Raises:
+        InvalidArgumentError: If `parse` has a `ValueError` for it; the option is named.
+    """
     try:
-        return _PARSERS[key](text)
+        return parse(text)
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"option {key!r}: {error}") from error
     except ValueError as error:
@@ -86,14 +91,16 @@ def _parsed(key: str, text: str) -> Any:
         raise InvalidArgumentError(f"option {key!r} is {shown!r}: {error}") from error
 
 
-def _number(text: str) -> int:
+def parse_number(text: str) -> int:
+    """A whole number."""
     try:
         return int(text)
     except ValueError:
         raise ValueError("give a whole number") from None
 
 
-def _moment(text: str) -> datetime | int:
+def parse_moment(text: str) -> datetime | int:
+    """A moment, or milliseconds since 1970."""
     if text.strip().lstrip("-").isdigit():
         return int(text)
     try:
@@ -104,7 +111,8 @@ def _moment(text: str) -> datetime | int:
         ) from None
 
 
-def _flag(text: str) -> bool:
+def parse_flag(text: str) -> bool:
+    """True or false."""
     if text.strip().lower() not in ("true", "false"):
         raise ValueError("give true or false")
     return text.strip().lower() == "true"
@@ -133,17 +141,17 @@ def _text(text: str) -> str:
 
 
 _PARSERS: dict[str, Callable[[str], Any]] = {
-    "snapshot-id": _number,
-    "as-of-timestamp": _moment,
+    "snapshot-id": parse_number,
+    "as-of-timestamp": parse_moment,
     "branch": _text,
     "tag": _text,
     "where": _text,
     "columns": _names,
     "metadata-columns": _names,
-    "case-sensitive": _flag,
+    "case-sensitive": parse_flag,
     "memory": lambda text: parse_bytes(text, name="memory"),
     "split-size": lambda text: parse_bytes(text, name="split-size"),
-    "push-filters": _flag,
+    "push-filters": parse_flag,
 }
 _ARGUMENTS = {
     "snapshot-id": "snapshot_id",

@@ -9,19 +9,20 @@ from __future__ import annotations
 import base64
 import pickle
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from icestream.errors import IcestreamError
+from icestream.spark.plain_errors import plain_errors
 from icestream.spark.planning import SessionDefaults, TaskPlan
 from icestream.spark.read_options import ReadOptions
 from icestream.spark.reader import PinnedTable, PushingReader, ShareReader, TableRead, TableReader
 from icestream.spark.secrets import PLAN_OPTION
 from icestream.spark.sink import IcestreamWriter
+from icestream.spark.stream_options import StreamOptions, without_stream_options
+from icestream.spark.stream_reader import IcestreamStreamReader
+from icestream.spark.stream_sink import IcestreamStreamWriter
 
 FORMAT = "icestream"
 
@@ -44,8 +45,9 @@ class IcestreamSource(DataSource):  # type: ignore[misc]
 
     def schema(self) -> StructType:
         """The columns of the table, which is loaded now: that state of it will be read."""
-        with _plain_errors():
-            options = ReadOptions.of(self.options)
+        with plain_errors():
+            # Whether this is for a stream is not known here; `reader` refuses options of streams.
+            options = ReadOptions.of(without_stream_options(self.options))
             self._pinned = PinnedTable.load(options)
             return TableRead(self._pinned, options, self.defaults).schema()
 
@@ -58,15 +60,31 @@ class IcestreamSource(DataSource):  # type: ignore[misc]
         pinned, self._pinned = self._pinned, None
         if PLAN_OPTION in given:
             return ShareReader(plan_of_option(given[PLAN_OPTION]))
-        with _plain_errors():
+        with plain_errors():
             options = ReadOptions.of(given)
             read = TableRead(pinned or PinnedTable.load(options), options, self.defaults)
             kind = PushingReader if options.push_filters else TableReader
             return kind(read.of_schema(schema))
 
+    def streamReader(self, schema: StructType) -> IcestreamStreamReader:  # noqa: N802 - Spark's name
+        """The reader of a stream: see `icestream.spark.stream_reader`."""
+        given = dict(self.options)
+        self.options.clear()  # as in `reader`
+        pinned, self._pinned = self._pinned, None
+        with plain_errors():
+            follow = StreamOptions.of(given)
+            options = ReadOptions.of(without_stream_options(given))
+            read = TableRead(pinned or PinnedTable.load(options), options, self.defaults)
+            return IcestreamStreamReader(read.of_schema(schema), follow)
+
     def writer(self, schema: Any, overwrite: bool) -> IcestreamWriter:
         """The writer of a frame: see `icestream.spark.sink`."""
         return IcestreamWriter(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> IcestreamStreamWriter:  # noqa: N802
+        """The writer of a micro-batch: see `icestream.spark.stream_sink`."""
+        with plain_errors():
+            return IcestreamStreamWriter(self.options, schema, overwrite, self.defaults)
 
 
 def option_of_plan(plan: TaskPlan) -> str:
@@ -78,14 +96,3 @@ def plan_of_option(text: str) -> TaskPlan:
     """The plan that `option_of_plan` wrote."""
     plan: TaskPlan = pickle.loads(zlib.decompress(base64.b64decode(text)))
     return plan
-
-
-@contextmanager
-def _plain_errors() -> Iterator[None]:
-    """Have our errors end alone: Spark shows what they were caused by, with all it holds."""
-    try:
-        yield
-    except IcestreamError as error:
-        error.__cause__ = None
-        error.__suppress_context__ = True
-        raise
