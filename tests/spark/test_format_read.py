@@ -164,13 +164,13 @@ def test_errors_say_ours_in_one_line(spark: Any, table: Table, catalog: SqlCatal
 def test_an_error_of_a_task_is_ours_again_with_all_it_carries(
     spark: Any, table: Table, catalog: SqlCatalog
 ) -> None:
-    frame = format_reader(spark, catalog).option("columns", "id").option("memory", "1kB")
+    frame = format_reader(spark, catalog).option("columns", "id").option("memory", "10")
     with pytest.raises(PySparkException) as caught:
         frame.load("db.t").count()
     found = typed(caught.value)
     assert isinstance(found, ice.MemoryBudgetError)
-    assert found.limit_bytes == 1000
-    assert found.needed_bytes > 1000
+    assert found.limit_bytes == 10
+    assert found.needed_bytes > 10
 
 
 def test_an_error_of_others_stays_as_it_is() -> None:
