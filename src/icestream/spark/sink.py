@@ -27,7 +27,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from icestream.errors import InvalidArgumentError
+from icestream.errors import IcestreamError, InvalidArgumentError
 from icestream.memory import DEFAULT_MEMORY, parse_bytes
 from icestream.spark.frame_schema import arrow_schema
 from icestream.spark.table_write import PlannedWrite, WriteOptions
@@ -138,13 +138,16 @@ class IcestreamWriter(DataSourceArrowWriter):  # type: ignore[misc]
             CatalogError: If the catalog has no such table, or can't be reached.
         """
         self._options = SinkOptions.of(options, overwrite=overwrite)
-        self._planned, _ = plan(
-            self._options.table,
-            self._options.open_catalog(),
-            arrow_schema(schema),
-            self._options.write,
-            self._options.creation,
-        )
+        try:
+            self._planned, _ = plan(
+                self._options.table,
+                self._options.open_catalog(),
+                arrow_schema(schema),
+                self._options.write,
+                self._options.creation,
+            )
+        except IcestreamError as error:
+            raise error from None  # Spark shows causes, too, and they may hold credentials
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Answer:
         """In a task: write its rows.
@@ -158,11 +161,15 @@ class IcestreamWriter(DataSourceArrowWriter):  # type: ignore[misc]
     def commit(self, messages: Sequence[Answer | None]) -> None:
         """Commit what all tasks wrote, as one snapshot."""
         planned: PlannedWrite = self._planned
-        catalog = self._options.open_catalog()
-        into: Table | Catalog = catalog
-        if planned.new_table is None:
-            into = load_table(self._options.table, catalog)
-        report = planned.commit(into, [answer.result for answer in messages if answer is not None])
+        results = [answer.result for answer in messages if answer is not None]
+        try:
+            catalog = self._options.open_catalog()
+            into: Table | Catalog = catalog
+            if planned.new_table is None:
+                into = load_table(self._options.table, catalog)
+            report = planned.commit(into, results)
+        except IcestreamError as error:
+            raise error from None  # as above
         _log.debug("%s: %s", self._options.table, report)
 
     def abort(self, messages: Sequence[Answer | None]) -> None:
