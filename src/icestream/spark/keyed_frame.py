@@ -12,9 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.schema import Schema
-from pyiceberg.types import NestedField
 
 from icestream.errors import DuplicateKeysError, InvalidDataError
 from icestream.spark.installed import pyspark_module
@@ -23,28 +20,59 @@ from icestream.upsert.key_hash import Keys
 from icestream.upsert.key_index import Sieve
 from icestream.upsert.key_range import KeyRange
 from icestream.upsert.merge_work import KEY_FIELDS, MergeWork
-from icestream.write.conform import Conformer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 KEY_NAMES = tuple(field.name for field in KEY_FIELDS)
+_FACTS = "icestream_facts"
 _ORDER = "icestream_order"
 _COUNT = "icestream_count"
 _EXAMPLES = 5
 _MOST_SIEVE_BYTES = 8 << 20
 _SIEVE_PARTS = 8
+# So little is worked on by one task: shuffles would take longer than the work.
+_FEW_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What a task saw of the frame."""
+
+    rows: int
+    nulls: int
+    bytes: int
+    key_range: KeyRange
 
 
 @dataclass(frozen=True, slots=True)
 class _Keyed:
-    """In a task: batches with their keys."""
+    """In a task: batches with their keys, and one more row that tells what was in them."""
 
     work: MergeWork
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = nulls = size = 0
+        key_range = KeyRange(self.work.plan.key)
+        schema = pa.schema([*self.work.plan.stream, *KEY_FIELDS])
         with note_error():
-            yield from self.work.keyed(batches)
+            for batch in self.work.keyed(batches, key_range):
+                schema = batch.schema
+                rows += batch.num_rows
+                nulls += batch.column(KEY_NAMES[0]).null_count
+                size += batch.nbytes
+                yield _with_facts(batch, pa.nulls(batch.num_rows, pa.binary()))
+        facts = pickle.dumps(_Facts(rows, nulls, size, key_range))
+        nothing = [pa.nulls(1, field.type) for field in schema]
+        names = schema.names
+        yield _with_facts(pa.RecordBatch.from_arrays(nothing, names), pa.array([facts]))
+
+
+def _with_facts(batch: pa.RecordBatch, facts: pa.Array) -> pa.RecordBatch:
+    # That row has nulls in columns that the frame says have none.
+    fields = [field.with_nullable(True) for field in batch.schema]
+    schema = pa.schema([*fields, pa.field(_FACTS, pa.binary())])
+    return pa.RecordBatch.from_arrays([*batch.columns, facts], schema=schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,23 +105,23 @@ class KeyedFrame:
         types = pyspark_module("pyspark.sql.types")
         self._work = work
         self._key = work.plan.key
-        schema = types.StructType(
-            [
-                *frame.schema.fields,
-                *(types.StructField(name, types.LongType()) for name in KEY_NAMES),
-            ]
-        )
+        own = [types.StructField(name, types.LongType()) for name in KEY_NAMES]
+        own.append(types.StructField(_FACTS, types.BinaryType()))
+        given = (types.StructField(f.name, f.dataType, True) for f in frame.schema.fields)
+        schema = types.StructType([*given, *own])
         keyed = frame.mapInArrow(_Keyed(work), schema)
         if work.plan.options.on_duplicate == "last":
             keyed = keyed.withColumn(_ORDER, self._functions.monotonically_increasing_id())
-        self._kept = keyed.persist()
+        self._persisted = keyed.persist()
+        self._kept = self._persisted.where(f"{_FACTS} is null").drop(_FACTS)
         self.frame: DataFrame = self._kept
         self.rows = 0
+        self.is_small = False
         self.rows_superseded = 0
 
     def close(self) -> None:
         """Let Spark forget the rows."""
-        self._kept.unpersist()
+        self._persisted.unpersist()
 
     def check(self) -> KeyRange:
         """Count rows, refuse null keys and duplicates, or leave the last of these.
@@ -105,59 +133,28 @@ class KeyedFrame:
             InvalidDataError: If keys are null.
             DuplicateKeysError: If rows share their key.
         """
-        functions, tops = self._functions, self._top_level()
-        bounds = [
-            bound(self._kept[name]).alias(f"{bound.__name__}_{number}")
-            for number, name in enumerate(tops)
-            for bound in (functions.min, functions.max)
-        ]
-        found = self._kept.agg(
-            functions.count(functions.lit(1)).alias("rows"),
-            functions.count(self._kept[KEY_NAMES[0]]).alias("keys"),
-            *bounds,
-        ).toArrow()
-        self.rows = found["rows"][0].as_py()
-        nulls = self.rows - found["keys"][0].as_py()
+        rows = self._persisted.where(f"{_FACTS} is not null").select(_FACTS).collect()
+        seen: list[_Facts] = [pickle.loads(row[0]) for row in rows]
+        self.rows = sum(each.rows for each in seen)
+        self.is_small = sum(each.bytes for each in seen) <= _FEW_BYTES
+        if self.is_small:
+            self.frame = self._kept = self._kept.coalesce(1)
+        nulls = sum(each.nulls for each in seen)
         if nulls and self._work.plan.options.null_keys == "error":
             raise self._null_keys(nulls)
         self._deduplicate()
         result = KeyRange(self._key)
-        if self.rows > nulls:
-            low_high = {
-                name: pa.chunked_array([*found[f"min_{n}"].chunks, *found[f"max_{n}"].chunks])
-                for n, name in enumerate(tops)
-            }
-            result.add(self._conformed(low_high))
+        for each in seen:
+            result.add_all(each.key_range)
         return result
 
     def sieve(self) -> Sieve:
         """A sieve of all keys."""
         keys = self.frame.select(KEY_NAMES[0]).coalesce(_SIEVE_PARTS)
         result = Sieve(_MOST_SIEVE_BYTES, self.rows)
-        for row in keys.mapInArrow(_Sieved(self.rows), "sieve binary").toLocalIterator():
+        for row in keys.mapInArrow(_Sieved(self.rows), "sieve binary").collect():
             result.add_all(pickle.loads(row[0]))
         return result
-
-    def _top_level(self) -> list[str]:
-        """The key's columns that are no fields of structs: only these have bounds in files."""
-        return [name for name in self._key.names if "." not in name]
-
-    def _conformed(self, low_high: dict[str, pa.ChunkedArray]) -> list[pa.Array]:
-        """Lowest and highest values as the table has them; nothing for fields of structs."""
-        columns = {}
-        if low_high:
-            given = pa.table(low_high)
-            fields = [f for f in self._work.target.schema.fields if f.name in low_high]
-            schema = Schema(*(_optional(field) for field in fields))
-            conformer = Conformer(
-                given.schema, schema, mode="freeze", table=self._work.target.table
-            )
-            batch = conformer.convert(given.combine_chunks().to_batches()[0])
-            columns = dict(zip((f.name for f in fields), batch.columns, strict=True))
-        kinds = schema_to_pyarrow(Schema(*map(_optional, self._key.fields)))
-        nothing = (pa.nulls(1, field.type) for field in kinds)
-        names = zip(self._key.names, nothing, strict=True)
-        return [columns.get(name, none) for name, none in names]
 
     def _deduplicate(self) -> None:
         functions, options = self._functions, self._work.plan.options
@@ -167,14 +164,15 @@ class KeyedFrame:
         repeated = groups.agg(
             functions.count(functions.lit(1)).alias(_COUNT), example.alias("example")
         ).where(functions.col(_COUNT) > 1)
+        examples = repeated.limit(_EXAMPLES).collect()
+        if not examples:
+            return
         told = repeated.agg(
             functions.sum(_COUNT).alias("rows"),
             functions.count(functions.lit(1)).alias("keys"),
         ).collect()[0]
-        if not told["keys"]:
-            return
         if options.on_duplicate == "error":
-            raise self._duplicates(told["rows"], repeated.limit(_EXAMPLES).collect())
+            raise self._duplicates(told["rows"], examples)
         window = pyspark_module("pyspark.sql.window").Window
         order = [functions.col(_ORDER).desc()]
         if options.last_by is not None:
@@ -210,10 +208,6 @@ class KeyedFrame:
             "without looking for matches",
             column=missing,
         )
-
-
-def _optional(field: NestedField) -> NestedField:
-    return NestedField(field.field_id, field.name, field.field_type, required=False)
 
 
 def _quoted(name: str) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyiceberg.table import FileScanTask
 
 from icestream.spark.distribution import partition_keys
 from icestream.spark.installed import pyspark_module
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 _FILE, _POSITION = (field.name for field in PLACE_FIELDS)
 _LANE = "icestream_lane"
+_FEW_ROWS = 200_000
+_FEW_BYTES = 32 << 20
 _KEYS_SCHEMA = f"{KEY_NAMES[0]} bigint, {KEY_NAMES[1]} bigint, {_FILE} int, {_POSITION} bigint"
 
 
@@ -30,7 +33,7 @@ class _StoredKeys:
     """In a task: the keys of every n-th file."""
 
     work: MergeWork
-    sieve: Sieve
+    sieve: Sieve | None
     tasks: int
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -73,29 +76,47 @@ def run_merge(spark: SparkSession, source: KeyedFrame, work: MergeWork, cores: i
         What all tasks did. If it raises, files of tasks may be left.
     """
     functions = pyspark_module("pyspark.sql.functions")
-    tasks = wanted_tasks(cores)
+    is_small = source.is_small and _are_few(work.files)
+    tasks = 1 if is_small else wanted_tasks(cores)
     frame = source.frame
     if work.files:
         keys = _stored_keys(spark, source, work, tasks)
+        if is_small:  # of keys there are numbers only, and few
+            keys = keys.hint("broadcast")
         joined = frame.join(keys, list(KEY_NAMES), "left")
     else:
         nothing = functions.lit(None)
         joined = frame.withColumns({_FILE: nothing.cast("int"), _POSITION: nothing.cast("bigint")})
-    # Rows that match nothing: those of one partition come together, so that files are few.
+    placed = joined if is_small else _spread(joined, frame, work, tasks)
+    columns = [*work.plan.stream.names, _FILE, _POSITION]
+    rows = (
+        placed.sortWithinPartitions(functions.col(_FILE).asc_nulls_last(), _POSITION)
+        .select(*(f"`{name}`" for name in columns))
+        .mapInArrow(_Applied(work), "result binary")
+        .collect()
+    )
+    return sum((pickle.loads(row[0]) for row in rows), MergePart())
+
+
+def _are_few(files: Sequence[FileScanTask]) -> bool:
+    """Whether one task is quicker than several that Spark has to shuffle rows for."""
+    rows = sum(task.file.record_count for task in files)
+    return rows <= _FEW_ROWS and sum(task.file.file_size_in_bytes for task in files) <= _FEW_BYTES
+
+
+def _spread(joined: DataFrame, frame: DataFrame, work: MergeWork, tasks: int) -> DataFrame:
+    """All that matches in a file to one task; of the rest, the rows of a partition together."""
+    functions = pyspark_module("pyspark.sql.functions")
     together = partition_keys(frame, work.target) or [frame[name] for name in KEY_NAMES]
     lane = functions.coalesce(functions.col(_FILE), functions.hash(*together))
-    columns = [*work.plan.stream.names, _FILE, _POSITION]
-    placed = (
-        joined.withColumn(_LANE, functions.pmod(lane, functions.lit(tasks)).cast("int"))
-        .repartitionById(tasks, _LANE)
-        .sortWithinPartitions(functions.col(_FILE).asc_nulls_last(), _POSITION)
-        .select(*(f"`{name}`" for name in columns))
-    )
-    rows = placed.mapInArrow(_Applied(work), "result binary").collect()
-    return sum((pickle.loads(row[0]) for row in rows), MergePart())
+    return joined.withColumn(
+        _LANE, functions.pmod(lane, functions.lit(tasks)).cast("int")
+    ).repartitionById(tasks, _LANE)
 
 
 def _stored_keys(spark: SparkSession, source: KeyedFrame, work: MergeWork, tasks: int) -> DataFrame:
     count = min(tasks, len(work.files))
     numbers = spark.range(0, count, 1, count)
-    return numbers.mapInArrow(_StoredKeys(work, source.sieve(), count), _KEYS_SCHEMA)
+    # Where rows are few, all of them take less time to send than a sieve to make.
+    sieve = None if _are_few(work.files) else source.sieve()
+    return numbers.mapInArrow(_StoredKeys(work, sieve, count), _KEYS_SCHEMA)

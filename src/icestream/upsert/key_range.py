@@ -64,10 +64,15 @@ class KeyRange:
                 continue
             if low is None:
                 continue
-            before = self._bounds[number]
-            if before is not None:
-                low, high = min(low, before[0]), max(high, before[1])
-            self._bounds[number] = (low, high)
+            self._widen(number, low, high)
+
+    def add_all(self, other: KeyRange) -> None:
+        """Widen the range by that of other keys of the same columns."""
+        for number, bounds in enumerate(other._bounds):
+            if not other._ordered[number]:
+                self._ordered[number], self._bounds[number] = False, None
+            elif bounds is not None and self._ordered[number]:
+                self._widen(number, *bounds)
 
     def filter(self) -> BooleanExpression:
         """True for every key in the range; for others too, where a column has no order."""
@@ -79,6 +84,12 @@ class KeyRange:
                 within = And(at_least(name, bounds[0]), at_most(name, bounds[1]))
                 result = And(result, within)
         return result
+
+    def _widen(self, number: int, low: Any, high: Any) -> None:
+        before = self._bounds[number]
+        if before is not None:
+            low, high = min(low, before[0]), max(high, before[1])
+        self._bounds[number] = (low, high)
 
 
 def _is_ordered(kind: IcebergType) -> bool:

@@ -101,15 +101,18 @@ def keys_of_files(
     tasks: Sequence[FileScanTask],
     key: KeyColumns,
     key_hash: KeyHash,
-    sieve: Sieve,
+    sieve: Sieve | None,
 ) -> Iterator[KeysOfFile]:
-    """Read the key columns of files, and leave out keys that the stream does not have, mostly."""
+    """Read the key columns of files, and leave out keys that the stream does not have, mostly.
+
+    Without a sieve all keys come but nulls.
+    """
     if not tasks:
         return
     arrays = key.in_batches_of(live.selected(key.names))
     for located in live.located(tasks, key.names):
         keys = key_hash(arrays(located.rows))
-        passes = sieve.passes(keys)
+        passes = np.ones(len(keys), np.bool_) if sieve is None else sieve.passes(keys)
         if keys.nulls is not None:
             passes &= ~keys.nulls
         some = np.flatnonzero(passes)

@@ -29,6 +29,7 @@ from icestream.upsert.applied import Applied
 from icestream.upsert.copy_on_write import CopyOnWrite
 from icestream.upsert.key_hash import KeyHash, Keys
 from icestream.upsert.key_index import Sieve
+from icestream.upsert.key_range import KeyRange
 from icestream.upsert.matches import Positions, Update, keys_of_files
 from icestream.upsert.merge_on_read import MergeOnRead
 from icestream.upsert.merge_plan import MergePlan
@@ -104,8 +105,14 @@ class MergeWork:
     files: tuple[FileScanTask, ...]
     memory_bytes: int
 
-    def keyed(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def keyed(
+        self, batches: Iterable[pa.RecordBatch], key_range: KeyRange
+    ) -> Iterator[pa.RecordBatch]:
         """Batches of the stream with their keys as two more columns, null where a key is null.
+
+        Args:
+            batches: The stream.
+            key_range: Is widened by their keys.
 
         Raises:
             InvalidDataError: If a value can't be stored.
@@ -115,14 +122,19 @@ class MergeWork:
         )
         for batch in batches:
             for piece in cut(batch, max(1, self.memory_bytes // _PIECES)):
-                keys = rows_of(piece).keys
+                rows = rows_of(piece)
+                key_range.add(rows.columns)
                 schema = piece.schema.append(KEY_FIELDS[0]).append(KEY_FIELDS[1])
                 yield pa.RecordBatch.from_arrays(
-                    [*piece.columns, *_as_columns(keys)], schema=schema
+                    [*piece.columns, *_as_columns(rows.keys)], schema=schema
                 )
 
-    def stored_keys(self, numbers: Sequence[int], sieve: Sieve) -> Iterator[pa.RecordBatch]:
+    def stored_keys(self, numbers: Sequence[int], sieve: Sieve | None) -> Iterator[pa.RecordBatch]:
         """The keys in some files that the stream may have, too, and where they are.
+
+        Args:
+            numbers: Which files.
+            sieve: Of the stream's keys; None lets all pass.
 
         Memory: as of a scan of the key's columns.
         """
