@@ -8,6 +8,7 @@ IcestreamError
 ├── SchemaMismatchError (ValueError)     cast the stream, or choose another schema_mode: differences
 ├── InvalidDataError (ValueError)        mend a value: null, overflow, out of range; carries column
 │   └── DuplicateKeysError               ... rows to be merged have the same key; carries examples
+├── SourceError                          a file that was to be loaded is missing, or can't be read
 ├── UnsupportedFeatureError              the table uses something icestream does not do
 ├── MissingExtraError (ImportError)      `pip install` the extra that the message names
 ├── CatalogError                         the catalog or the table's metadata could not be read
@@ -120,6 +121,10 @@ def _rebuild_duplicate_keys(
     message: str, column: str, examples: tuple[str, ...]
 ) -> DuplicateKeysError:
     return DuplicateKeysError(message, column=column, examples=examples)
+
+
+class SourceError(IcestreamError):
+    """A file that was to be loaded is missing, or can't be read. The message says which."""
 
 
 class UnsupportedFeatureError(IcestreamError):

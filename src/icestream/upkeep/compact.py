@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from pyiceberg.expressions import AlwaysFalse, BooleanExpression
@@ -42,6 +42,7 @@ def compact(
     memory: int | str | MemoryBudget = DEFAULT_MEMORY,
     branch: str | None = None,
     properties: Mapping[str, str] | None = None,
+    progress: Callable[[CompactReport], None] | None = None,
 ) -> CompactReport:
     """Rewrite small files, and files with deleted rows, into files of the target size.
 
@@ -64,6 +65,7 @@ def compact(
         memory: The most bytes held: one half for reading, one for writing.
         branch: The branch to work on; the main one by default.
         properties: For the snapshots' summaries.
+        progress: Called before the first group and after each with what has happened so far.
 
     Returns:
         What happened.
@@ -90,11 +92,13 @@ def compact(
         table,
         branch or MAIN_BRANCH,
         dict(properties or {}),
-        read_budget=MemoryBudget(half),
-        write_budget=MemoryBudget(half),
+        read_budget=MemoryBudget(half, whole=budget),
+        write_budget=MemoryBudget(half, whole=budget),
     )
     compaction.plan(where, target_file_bytes, min_files)
-    compaction.run()
+    for _ in compaction.run():
+        if progress is not None:
+            progress(compaction.report(budget.limit_bytes))
     return compaction.report(budget.limit_bytes)
 
 
@@ -166,15 +170,17 @@ class _Compaction:
         deletes = live_delete_files(target.metadata, target.io, self._branch)
         self._deletes = AppliedDeletes(tasks, deletes)
 
-    def run(self) -> None:
-        """Rewrite group after group; what is refused is left as it is."""
+    def run(self) -> Iterator[None]:
+        """Rewrite group after group, a step each; what is refused is left as it is."""
         self._done.groups = len(self._groups)
+        yield
         for group in self._groups or self._nothing_but_deletes():
             try:
                 self._rewrite(group)
             except CommitConflictError as error:
                 _log.debug("a group of %s files was refused: %s", len(group.tasks), error)
                 self._done.conflicts.append(error)
+            yield
         if self._done.conflicts and not self._done.snapshot_ids:
             raise self._done.conflicts[0]
 

@@ -1,0 +1,5 @@
+"""`python -m icestream` is `icestream`."""
+
+from icestream.cli.main import main
+
+main()

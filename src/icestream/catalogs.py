@@ -1,0 +1,186 @@
+"""A table's name becomes the table, through PyIceberg's own configuration.
+
+Where nothing is configured at all, there is the local catalog: a SQLite file and a warehouse in
+one folder below the working directory. It is used if it is there; only `make_local_catalog` makes
+it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyiceberg.catalog import Catalog, list_catalogs, load_catalog
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.table import Table
+from pyiceberg.utils.config import Config
+
+from icestream.errors import CatalogError, InvalidArgumentError
+from icestream.redaction import redact, without_password
+
+LOCAL_FOLDER = "icestream_warehouse"
+LOCAL_NAME = "local"
+_DATABASE = "catalog.db"
+
+
+def load_table(table: str | Table, catalog: str | Catalog | None) -> Table:
+    """The table itself, or the one of that name.
+
+    Args:
+        table: A PyIceberg table, or a name such as `"db.t"`.
+        catalog: A catalog, its name in PyIceberg's configuration, or None for the default one.
+
+    Raises:
+        CatalogError: If the catalog can't be reached, or has no such table.
+        InvalidArgumentError: If the arguments are neither.
+    """
+    if isinstance(table, Table):
+        if catalog is not None:
+            raise InvalidArgumentError(
+                f"{'.'.join(table.name())} is a loaded table, which has its catalog: leave "
+                "catalog out"
+            )
+        return table
+    if not isinstance(table, str):
+        raise InvalidArgumentError(
+            f"table is a {type(table).__name__}: give a name such as 'db.t', or a PyIceberg table"
+        )
+    if "" in table.split(".") or "." not in table:
+        raise InvalidArgumentError(
+            f"{table!r} names no table: write its namespace, too, as in 'db.t'"
+        )
+    opened = open_catalog(catalog)
+    where = described(opened)
+    try:
+        return opened.load_table(table)
+    except (NoSuchTableError, NoSuchNamespaceError) as error:
+        raise CatalogError(
+            f"there is no table {table!r} in {where}: check the name, or pass catalog= the name of "
+            "another catalog"
+        ) from error
+    except Exception as error:
+        raise CatalogError(
+            f"table {table!r} could not be loaded from {where}: {type(error).__name__}: "
+            f"{redact(str(error), opened.properties)}. Check that the catalog can be reached from "
+            "here"
+        ) from error
+
+
+def open_catalog(
+    catalog: str | Catalog | None, properties: Mapping[str, str] | None = None
+) -> Catalog:
+    """The catalog itself, or the one of that name.
+
+    Args:
+        catalog: A catalog, its name in PyIceberg's configuration, or None for the default one:
+            the local catalog, if nothing is configured and there is one.
+        properties: Further properties, over those of the configuration.
+
+    Raises:
+        CatalogError: If it can't be opened.
+        InvalidArgumentError: If it is neither.
+    """
+    if isinstance(catalog, Catalog):
+        return catalog
+    if catalog is not None and not isinstance(catalog, str):
+        raise InvalidArgumentError(
+            f"catalog is a {type(catalog).__name__}: give its name in PyIceberg's configuration, "
+            "or a PyIceberg catalog"
+        )
+    if catalog is None and not properties and not is_configured():
+        local = local_folder()
+        if (local / _DATABASE).exists():
+            return _open_local(local)
+    try:
+        return load_catalog(catalog, **(properties or {}))
+    except Exception as error:
+        name = "the default catalog" if catalog is None else f"catalog {catalog!r}"
+        variable = f"PYICEBERG_CATALOG__{(catalog or 'default').upper()}__URI"
+        if catalog is None and not is_configured():
+            raise CatalogError(
+                f"no catalog is configured, and {local_folder()} is not there: set one up in "
+                f".pyiceberg.yaml or with {variable}, or work in the folder that has it"
+            ) from error
+        raise CatalogError(
+            f"{name} could not be opened: {type(error).__name__}: "
+            f"{redact(str(error), properties)}. Set it up in .pyiceberg.yaml or with {variable}, "
+            f"or pass catalog= one that is{_known()}"
+        ) from error
+
+
+def is_configured() -> bool:
+    """Whether PyIceberg's configuration names any catalog."""
+    return bool(list_catalogs() or Config().get_known_catalogs())
+
+
+def local_folder(parent: Path | None = None) -> Path:
+    """Where the local catalog is, or would be: below the working directory unless told."""
+    return (parent or Path.cwd()).resolve() / LOCAL_FOLDER
+
+
+def make_local_catalog(parent: Path | None = None) -> Catalog:
+    """The local catalog, which is made if it is not there.
+
+    Args:
+        parent: The folder in which its own is; the working directory by default.
+
+    Raises:
+        CatalogError: If it can't be made.
+    """
+    folder = local_folder(parent)
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise CatalogError(
+            f"no catalog is configured, and none could be made in {folder}: {error}. Set one up in "
+            ".pyiceberg.yaml, or work in a folder that can be written to"
+        ) from error
+    return _open_local(folder)
+
+
+def list_tables(catalog: Catalog) -> dict[str, list[str]]:
+    """The names of a catalog's tables, by namespace, nested ones among them.
+
+    Raises:
+        CatalogError: If the catalog can't be asked.
+    """
+    found: dict[str, list[str]] = {}
+    try:
+        left = sorted(catalog.list_namespaces())
+        while left:
+            namespace = left.pop(0)
+            if ".".join(namespace) in found:
+                continue
+            found[".".join(namespace)] = sorted(map(".".join, catalog.list_tables(namespace)))
+            left += catalog.list_namespaces(namespace)
+    except Exception as error:
+        raise CatalogError(
+            f"the tables of {described(catalog)} could not be listed: {type(error).__name__}: "
+            f"{redact(str(error), catalog.properties)}. Check that it can be reached from here"
+        ) from error
+    return dict(sorted(found.items()))
+
+
+def described(catalog: Catalog) -> str:
+    """The catalog's name and address, for messages."""
+    return f"catalog {catalog.name!r} ({without_password(catalog.properties.get('uri', 'no uri'))})"
+
+
+def _open_local(folder: Path) -> Catalog:
+    properties = {
+        "type": "sql",
+        "uri": f"sqlite:///{folder / _DATABASE}",
+        "warehouse": folder.as_uri(),
+    }
+    try:
+        return load_catalog(LOCAL_NAME, **properties)
+    except Exception as error:
+        raise CatalogError(
+            f"the local catalog in {folder} could not be opened: {type(error).__name__}: {error}. "
+            f"If {_DATABASE} is damaged, put a copy of it back"
+        ) from error
+
+
+def _known() -> str:
+    names = sorted(list_catalogs())
+    return f" ({', '.join(names)})" if names else ""

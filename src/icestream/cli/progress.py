@@ -1,0 +1,146 @@
+"""How far the work is, on stderr: a live line on a terminal, plain lines otherwise.
+
+The library is only looked at: the budget that it works with is asked what it holds, and whoever
+moves rows keeps `Counts`. A thread draws, so that nothing waits for a terminal.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from icestream.cli.output import seconds, size
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+
+    from icestream.memory import MemoryBudget
+
+LIVE_SECONDS = 0.2
+PLAIN_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What has been done so far; None where it is not known.
+
+    Attributes:
+        rows: Rows read or written.
+        bytes: Arrow bytes of them, or bytes of the files behind.
+        files: Files begun.
+        files_total: Files that there are.
+        stage: What is being done.
+    """
+
+    rows: int | None = None
+    bytes: int | None = None
+    files: int | None = None
+    files_total: int | None = None
+    stage: str | None = None
+
+
+class Progress:
+    """Shows counts until the block ends.
+
+    Args:
+        what: What is being done, such as `"scan db.t"`.
+        counts: Asked again and again for the counts, from another thread.
+        budget: The budget that the work draws from.
+        shown: Whether to show anything.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        counts: Callable[[], Counts],
+        budget: MemoryBudget | None = None,
+        *,
+        shown: bool = True,
+    ) -> None:
+        self._what = what
+        self._counts = counts
+        self._budget = budget
+        self._shown = shown
+        self._live = shown and sys.stderr.isatty()
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._started = time.monotonic()
+        self._bar: Bar | None = None
+        self._task: Any = None
+
+    def __enter__(self) -> Progress:
+        if not self._shown:
+            return self
+        self._started = time.monotonic()
+        if self._live:
+            self._start_bar()
+        self._thread = threading.Thread(target=self._run, name="icestream-progress", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+        if self._bar is not None:
+            self._bar.stop()
+
+    def line(self) -> str:
+        """What there is to say now, in one line."""
+        counts, elapsed = self._counts(), time.monotonic() - self._started
+        parts = []
+        if counts.rows is not None:
+            rate = counts.rows / elapsed if elapsed > 0 else 0
+            parts.append(f"{counts.rows:,} rows ({rate:,.0f}/s)")
+        if counts.bytes is not None:
+            parts.append(size(counts.bytes))
+        if counts.files is not None:
+            total = "" if counts.files_total is None else f" of {counts.files_total:,}"
+            parts.append(f"{counts.files:,}{total} files")
+        if self._budget is not None:
+            held, limit = self._budget.held_bytes, self._budget.limit_bytes
+            parts.append(f"holds {size(held)} of {size(limit)}")
+        parts.append(seconds(elapsed))
+        stage = f", {counts.stage}" if counts.stage else ""
+        return f"{self._what}{stage}: {', '.join(parts)}"
+
+    def _start_bar(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, SpinnerColumn, TextColumn
+        from rich.progress import Progress as Bar
+
+        self._bar = Bar(
+            SpinnerColumn(),
+            BarColumn(bar_width=20),
+            TextColumn("{task.description}", markup=False),
+            console=Console(stderr=True),
+            transient=True,
+            auto_refresh=False,
+        )
+        self._task = self._bar.add_task(self._what, total=None)
+        self._bar.start()
+
+    def _run(self) -> None:
+        wait = LIVE_SECONDS if self._live else PLAIN_SECONDS
+        while not self._ended.wait(wait):
+            if self._bar is None:
+                click.echo(f"icestream: {self.line()}", err=True)
+                continue
+            counts = self._counts()
+            total = counts.files_total
+            self._bar.update(
+                self._task, description=self.line(), completed=counts.files or 0, total=total
+            )
+            self._bar.refresh()

@@ -1,0 +1,279 @@
+"""Files on the local disk as one stream of Arrow batches.
+
+PyArrow's streaming readers, one file after the other, rather than its dataset scanner: that decodes
+whole row groups, several at a time.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import pyarrow as pa
+
+from icestream.errors import InvalidArgumentError, SchemaMismatchError, SourceError
+
+FileFormat = Literal["parquet", "csv", "json", "arrow", "orc"]
+
+_BATCH_ROWS = 16_384
+_BUFFER_BYTES = 1 << 16
+_SUFFIXES: dict[str, FileFormat] = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".arrow": "arrow",
+    ".arrows": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+    ".orc": "orc",
+}
+_COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
+
+
+class SourceFiles:
+    """Parquet, CSV, JSON lines, Arrow IPC and ORC files as a stream, in the order given.
+
+    Columns are matched by name. One that a file lacks is null there, and where files differ in a
+    type the wider one counts.
+
+    Args:
+        names: Paths, globs (`**` goes through folders), or folders, of which every file of a known
+            format is taken but those whose names start with `_` or `.`.
+        format: What the files are; by default their names say so. CSV and JSON may be compressed
+            (`.csv.gz`).
+        types: The table's schema, so that text is read as what the table has: what is not in it is
+            guessed from the first block of a file.
+
+    Attributes:
+        schema: The schema of every batch.
+        paths: The files.
+        bytes: Their size together.
+        files_read: Files that have been opened so far; for progress.
+        rows_read: Rows that have been given out so far.
+        is_read: Whether all of them have.
+
+    Raises:
+        SourceError: If there is no such file, or one can't be read.
+        SchemaMismatchError: If the files' columns do not go together.
+
+    Memory: a few pages of each column of a Parquet file; a block of 1 MB of text; a batch of an
+        IPC file; a stripe's columns of an ORC file.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str | os.PathLike[str]],
+        *,
+        format: FileFormat | None = None,
+        types: pa.Schema | None = None,
+    ) -> None:
+        if format is not None and format not in get_args(FileFormat):
+            raise InvalidArgumentError(
+                f"format is {format!r}: give one of {', '.join(get_args(FileFormat))}"
+            )
+        self.paths = tuple(path for name in names for path in _found(os.fspath(name), format))
+        self._formats = {path: format or _format_of(path) for path in self.paths}
+        self._types = types
+        self.bytes = sum(path.stat().st_size for path in self.paths)
+        self.files_read = 0
+        self.rows_read = 0
+        self.is_read = False
+        self.schema = self._one_schema()
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for path in self.paths:
+            self.files_read += 1
+            with self._opened(path) as (_, batches), _said(path):
+                for batch in batches:
+                    fitted = _fit(batch, self.schema, path)
+                    self.rows_read += batch.num_rows
+                    del batch
+                    yield fitted
+                    del fitted
+        self.is_read = True
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        reader = pa.RecordBatchReader.from_batches(self.schema, iter(self))
+        return reader.__arrow_c_stream__(requested_schema)
+
+    def _one_schema(self) -> pa.Schema:
+        schemas = []
+        for path in self.paths:
+            with self._opened(path) as (schema, _):
+                schemas.append(schema.remove_metadata())
+        try:
+            return pa.unify_schemas(schemas, promote_options="permissive")
+        except pa.ArrowException as error:
+            differences = (f"the files' columns do not go together: {error}",)
+            raise SchemaMismatchError(
+                f"{differences[0]}. Load them in groups that agree, or cast them first",
+                differences=differences,
+            ) from error
+
+    @contextmanager
+    def _opened(self, path: Path) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
+        with _said(path):
+            opened = _OPENERS[self._formats[path]](path, self._types)
+        schema, batches, close = opened
+        try:
+            yield schema, batches
+        finally:
+            close()
+
+
+Opened = tuple[pa.Schema, Iterator[pa.RecordBatch], Callable[[], None]]
+
+
+def _found(name: str, format: FileFormat | None) -> list[Path]:
+    """The files of a path, a glob or a folder, sorted."""
+    path = Path(name)
+    if path.is_dir():
+        found = [each for each in path.rglob("*") if each.is_file() and _is_data(each, path)]
+        found = [each for each in found if format or _suffix(each) in _SUFFIXES]
+    elif path.exists():
+        found = [path]
+    else:
+        matches = glob.glob(name, recursive=True)  # noqa: PTH207  # absolute ones, too
+        found = [Path(each) for each in matches if Path(each).is_file()]
+    if not found:
+        raise SourceError(f"no file is at {name!r}: check the path, or quote a glob as '*.parquet'")
+    return sorted(found)
+
+
+def _is_data(path: Path, folder: Path) -> bool:
+    return not any(part.startswith(("_", ".")) for part in path.relative_to(folder).parts)
+
+
+def _suffix(path: Path) -> str:
+    name = path.name.lower()
+    for compressed in _COMPRESSED:
+        name = name.removesuffix(compressed)
+    return Path(name).suffix
+
+
+def _format_of(path: Path) -> FileFormat:
+    try:
+        return _SUFFIXES[_suffix(path)]
+    except KeyError:
+        raise SourceError(
+            f"the name of {str(path)!r} does not say what it is: tell with format= one of "
+            f"{', '.join(get_args(FileFormat))}"
+        ) from None
+
+
+@contextmanager
+def _said(path: Path) -> Iterator[None]:
+    """Errors of a reader, with the file's name; those of whoever takes the batches are not here."""
+    try:
+        yield
+    except pa.ArrowCancelled:
+        raise
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        text = " ".join(str(error).split())
+        raise SourceError(f"{str(path)!r} can't be read: {text}. Mend or leave out the file") from (
+            error
+        )
+
+
+def _fit(batch: pa.RecordBatch, schema: pa.Schema, path: Path) -> pa.RecordBatch:
+    """The batch with all columns of the schema."""
+    if batch.schema.equals(schema):
+        return batch
+    columns = []
+    for field in schema:
+        index = batch.schema.get_field_index(field.name)
+        if index < 0:
+            columns.append(pa.nulls(batch.num_rows, field.type))
+        else:
+            columns.append(batch.column(index).cast(field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _open_parquet(path: Path, types: pa.Schema | None) -> Opened:
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False)
+    batches = file.iter_batches(batch_size=_BATCH_ROWS, use_threads=False)
+    return file.schema_arrow, batches, lambda: file.close(force=True)
+
+
+def _open_csv(path: Path, types: pa.Schema | None) -> Opened:
+    import pyarrow.csv as csv
+
+    convert = csv.ConvertOptions(column_types=_readable(types), strings_can_be_null=True)
+    convert.quoted_strings_can_be_null = False  # "" is an empty text, nothing is null
+    reader = csv.open_csv(path, convert_options=convert)
+    return reader.schema, iter(reader), reader.close
+
+
+def _open_json(path: Path, types: pa.Schema | None) -> Opened:
+    import pyarrow.json as json
+
+    reader = json.open_json(path)
+    known = _readable(types, nested=True)
+    # Of the columns that are there: the reader makes nulls of others, which would be merged.
+    told = [(name, known.get(name)) for name in reader.schema.names if name in known]
+    if told:
+        reader.close()
+        parse = json.ParseOptions(explicit_schema=pa.schema(told))
+        reader = json.open_json(path, parse_options=parse)
+    return reader.schema, iter(reader), reader.close
+
+
+def _open_arrow(path: Path, types: pa.Schema | None) -> Opened:
+    handle = pa.OSFile(str(path))
+    try:
+        try:
+            file = pa.ipc.open_file(handle)
+        except pa.ArrowInvalid:
+            handle.seek(0)
+            stream = pa.ipc.open_stream(handle)
+            return stream.schema, iter(stream), handle.close
+    except BaseException:
+        handle.close()
+        raise
+    batches = (file.get_batch(number) for number in range(file.num_record_batches))
+    return file.schema, batches, handle.close
+
+
+def _open_orc(path: Path, types: pa.Schema | None) -> Opened:
+    import pyarrow.dataset as ds
+
+    dataset = ds.dataset(path, format="orc")
+    scanner = dataset.scanner(
+        batch_size=_BATCH_ROWS, batch_readahead=1, fragment_readahead=1, use_threads=False
+    )
+    return dataset.schema, iter(scanner.to_batches()), lambda: None
+
+
+_OPENERS: dict[FileFormat, Callable[[Path, pa.Schema | None], Opened]] = {
+    "parquet": _open_parquet,
+    "csv": _open_csv,
+    "json": _open_json,
+    "arrow": _open_arrow,
+    "orc": _open_orc,
+}
+
+
+def _readable(types: pa.Schema | None, *, nested: bool = False) -> dict[str, Any]:
+    """The columns whose type the readers of text know; others come as they look."""
+    return {field.name: field.type for field in types or () if _is_readable(field.type, nested)}
+
+
+def _is_readable(kind: pa.DataType, nested: bool) -> bool:
+    if isinstance(kind, pa.BaseExtensionType):
+        return False
+    if pa.types.is_struct(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return nested and all(
+            _is_readable(kind.field(index).type, nested) for index in range(kind.num_fields)
+        )
+    if pa.types.is_nested(kind):
+        return False
+    return not pa.types.is_binary(kind) and not pa.types.is_fixed_size_binary(kind)
