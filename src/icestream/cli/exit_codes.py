@@ -55,6 +55,7 @@ _KINDS: tuple[tuple[type[BaseException], ExitCode], ...] = (
     (errors.ProjectionError, ExitCode.SCHEMA),
     (errors.CommitUnknownError, ExitCode.UNKNOWN_COMMIT),
     (errors.CommitError, ExitCode.CONFLICT),
+    (errors.StreamError, ExitCode.CONFLICT),
     (errors.MemoryBudgetError, ExitCode.MEMORY),
     (errors.CatalogError, ExitCode.STORAGE),
     (errors.ReadError, ExitCode.STORAGE),
@@ -62,7 +63,6 @@ _KINDS: tuple[tuple[type[BaseException], ExitCode], ...] = (
     (errors.MissingExtraError, ExitCode.MISSING_EXTRA),
     (errors.UnsupportedFeatureError, ExitCode.UNSUPPORTED),
     (errors.TaskFailedError, ExitCode.TASK_FAILED),
-    (errors.IcestreamError, ExitCode.INPUT),
     (OSError, ExitCode.STORAGE),
 )
 # Errors of theirs that come through are about the catalog or storage.
