@@ -12,7 +12,9 @@ from pyiceberg.transforms import IdentityTransform
 from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
 from pyspark.sql import functions as sf
 
+import icestream.spark as ice_spark
 from icestream.errors import CommitUnknownError, InvalidArgumentError
+from icestream.spark.settings import MEMORY_SETTING
 from icestream.spark.sink import IcestreamWriter, SinkOptions, split_texts
 from icestream.spark.source import IcestreamSource
 from tests.support.spark_orders import ORDERS, order_ids, orders, stored
@@ -49,6 +51,15 @@ def test_a_frame_is_appended_as_one_snapshot(
     assert not [name for name in stored(tmp_path) if "in-flight" in name]
     files = [name for name in stored(tmp_path) if name.endswith(".parquet")]
     assert len(files) == 3, "the second load wrote none"
+
+
+def test_a_task_may_hold_what_the_session_says(spark: Any, catalog: SqlCatalog) -> None:
+    catalog.create_table("db.orders", ORDERS)
+    spark.conf.set(MEMORY_SETTING, "100000")
+    ice_spark.register(spark)
+    with pytest.raises(PySparkException, match="memory limit of 100 kB is too small"):
+        _write(orders(spark, 100), catalog).save("db.orders")
+    _write(orders(spark, 100), catalog, memory="16MB").save("db.orders")
 
 
 def test_overwriting_takes_all_or_a_filter_or_the_frames_partitions(

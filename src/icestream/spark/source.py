@@ -79,7 +79,8 @@ class IcestreamSource(DataSource):  # type: ignore[misc]
 
     def writer(self, schema: Any, overwrite: bool) -> IcestreamWriter:
         """The writer of a frame: see `icestream.spark.sink`."""
-        return IcestreamWriter(self.options, schema, overwrite)
+        defaults = {"memory": str(self.defaults.memory_bytes)}
+        return IcestreamWriter({**defaults, **self.options}, schema, overwrite)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> IcestreamStreamWriter:  # noqa: N802
         """The writer of a micro-batch: see `icestream.spark.stream_sink`."""
