@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from icestream.cli.command import command
 from icestream.cli.output import seconds, size
-from icestream.cli.output_file import open_output
+from icestream.cli.output_file import Output, open_output
 from icestream.cli.parameters import TableName
 from icestream.cli.progress import Counts, Progress
 from icestream.cli.scan_options import make_scan, scan_options
@@ -100,7 +100,7 @@ def _share(budget: MemoryBudget, quarters: int) -> MemoryBudget:
 
 
 def _write(
-    scanning: Scan, file: BinaryIO, chosen: Any, output: str, table: str, budget: MemoryBudget
+    scanning: Scan, file: Output, chosen: Any, output: str, table: str, budget: MemoryBudget
 ) -> dict[str, Any]:
     from icestream.cli.sinks import open_sink
     from icestream.memory import MemoryBudget
@@ -114,10 +114,15 @@ def _write(
         return {"table": table, **facts, **peak, "output": where, "format": chosen}
 
     sink = open_sink(chosen, file, scanning.schema, budget=waiting, is_pipe=output == "-")
-    for batch in scanning:
-        sink.write(batch)
-        del batch  # before the next one is made
-    sink.close(report)
+    try:
+        for batch in scanning:
+            sink.write(batch)
+            del batch  # before the next one is made
+        sink.close(report)
+    except BaseException:
+        file.stop()
+        sink.abort()
+        raise
     return report()
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import click
 import pyarrow as pa
 
 from icestream.cli.cells import SLICE_ROWS, dumps, flat, flat_schema, json_rows, text_rows
+from icestream.cli.output_file import Output
 from icestream.memory import MemoryBudget
 
 OutputFormat = Literal["parquet", "csv", "json", "arrow", "text"]
@@ -39,6 +41,9 @@ class Sink(Protocol):
     def close(self, report: Callable[[], dict[str, Any]]) -> None:
         """Write what comes at the end."""
 
+    def abort(self) -> None:
+        """Let go of what is held; the file has been stopped."""
+
 
 def format_of(name: str) -> OutputFormat:
     """What a file's name says.
@@ -57,7 +62,7 @@ def format_of(name: str) -> OutputFormat:
 
 def open_sink(
     format: OutputFormat | Literal["document"],
-    file: BinaryIO,
+    file: Output,
     schema: pa.Schema,
     *,
     budget: MemoryBudget,
@@ -92,7 +97,7 @@ class ParquetSink:
     encoded.
     """
 
-    def __init__(self, file: BinaryIO, schema: pa.Schema, budget: MemoryBudget) -> None:
+    def __init__(self, file: Output, schema: pa.Schema, budget: MemoryBudget) -> None:
         import pyarrow.parquet as pq
 
         self._schema = schema
@@ -113,6 +118,14 @@ class ParquetSink:
         self._flush()
         self._writer.close()
 
+    def abort(self) -> None:
+        """Let go of the rows."""
+        self._waiting.clear()
+        self._lease.release()
+        with suppress(Exception):
+            self._writer.close()
+        self._writer.is_open = False  # or it would be closed again
+
     def _flush(self) -> None:
         rows = pa.Table.from_batches(self._waiting, self._schema)
         self._waiting.clear()
@@ -125,7 +138,7 @@ class ParquetSink:
 class ArrowSink:
     """An Arrow IPC file, or a stream where it goes into a pipe."""
 
-    def __init__(self, file: BinaryIO, schema: pa.Schema, *, is_pipe: bool) -> None:
+    def __init__(self, file: Output, schema: pa.Schema, *, is_pipe: bool) -> None:
         make = pa.ipc.new_stream if is_pipe else pa.ipc.new_file
         self._writer = make(file, schema)
 
@@ -137,11 +150,16 @@ class ArrowSink:
         """Write the footer."""
         self._writer.close()
 
+    def abort(self) -> None:
+        """Let go of the file."""
+        with suppress(Exception):
+            self._writer.close()
+
 
 class CsvSink:
     """CSV with a header."""
 
-    def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
+    def __init__(self, file: Output, schema: pa.Schema) -> None:
         import pyarrow.csv as csv
 
         self._is_flat = flat_schema(schema).equals(schema)
@@ -159,11 +177,16 @@ class CsvSink:
         """Nothing is left to write."""
         self._writer.close()
 
+    def abort(self) -> None:
+        """Let go of the file."""
+        with suppress(Exception):
+            self._writer.close()
+
 
 class JsonLinesSink:
     """A JSON object for each row, each on its line."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: Output) -> None:
         self._file = file
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -175,11 +198,14 @@ class JsonLinesSink:
     def close(self, report: Callable[[], dict[str, Any]]) -> None:
         """Nothing is left to write."""
 
+    def abort(self) -> None:
+        """Nothing is held."""
+
 
 class JsonDocumentSink:
     """One document: `{"rows": [...], "report": {...}}`, written as the rows come."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: Output) -> None:
         self._file = file
         self._between = b'{"rows": ['
 
@@ -195,11 +221,14 @@ class JsonDocumentSink:
         start = b'{"rows": [' if self._between != b",\n" else b""
         self._file.write(start + f'], "report": {dumps(report())}}}\n'.encode())
 
+    def abort(self) -> None:
+        """Nothing is held."""
+
 
 class TextSink:
     """Aligned columns; how wide they are is what the first rows need."""
 
-    def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
+    def __init__(self, file: Output, schema: pa.Schema) -> None:
         self._file = file
         self._names = list(schema.names)
         self._right = [_is_number(field.type) for field in schema]
@@ -217,6 +246,9 @@ class TextSink:
         """Write the header if there was no row."""
         if self._widths is None:
             self._begin([])
+
+    def abort(self) -> None:
+        """Nothing is held."""
 
     def _begin(self, rows: list[list[str]]) -> None:
         texts = zip(self._names, *rows, strict=True)
