@@ -6,6 +6,7 @@ so that `--help` and completion answer at once.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -16,6 +17,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 import click
+from click.shell_completion import shell_complete
 
 from icestream import __version__
 from icestream.cli.bench import bench
@@ -57,23 +59,42 @@ class Commands(click.Group):
         with formatter.section("Exit codes"):
             formatter.write(f"{listing()}\n")
 
-    def main(self, *args: Any, **extra: Any) -> NoReturn:
-        """Run a command, and end the process with its exit code."""
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> NoReturn:
+        """Run a command, and end the process with its exit code.
+
+        Click's own has other ideas about pipes that are closed and about Ctrl-C.
+        """
         settings = Settings()
-        extra = {**extra, "obj": settings, "standalone_mode": False}
-        extra.setdefault("complete_var", VARIABLE)
-        run = super().main
-        sys.exit(_exit_code(lambda: run(*args, **extra), settings))
+        arguments = list(sys.argv[1:] if args is None else args)
+        asked = os.environ.get(VARIABLE)
+        if asked:
+            sys.exit(shell_complete(self, {}, PROGRAM, VARIABLE, asked))
+
+        def run() -> None:
+            with self.make_context(PROGRAM, arguments, obj=settings, **extra) as context:
+                self.invoke(context)
+
+        sys.exit(_exit_code(run, settings))
 
 
-def _exit_code(run: Callable[[], Any], settings: Settings) -> int:
+def _exit_code(run: Callable[[], None], settings: Settings) -> int:
     """Run it; say what went wrong in one line on stderr."""
     try:
-        returned = run()
+        run()
         sys.stdout.flush()
     except BrokenPipeError:  # `| head` has seen enough
         leave_stdout()
         return ExitCode.OK
+    except click.exceptions.Exit as end:
+        return end.exit_code
     except (KeyboardInterrupt, click.Abort) as error:
         return _stopped(error, "interrupted", ExitCode.INTERRUPTED)
     except _Terminated as error:
@@ -86,7 +107,7 @@ def _exit_code(run: Callable[[], Any], settings: Settings) -> int:
         return ExitCode.USAGE
     except Exception as error:
         return _failed(error, settings)
-    return returned if isinstance(returned, int) else ExitCode.OK
+    return ExitCode.OK
 
 
 def _failed(error: Exception, settings: Settings) -> int:
@@ -105,8 +126,7 @@ def _failed(error: Exception, settings: Settings) -> int:
 
 
 def _stopped(error: BaseException, what: str, code: ExitCode) -> ExitCode:
-    cause = error if getattr(error, "__notes__", None) else (error.__cause__ or error.__context__)
-    notes = getattr(cause, "__notes__", None)
+    notes = getattr(error, "__notes__", None)
     _fail(f"{what}: {'; '.join(notes)}" if notes else what)
     return code
 

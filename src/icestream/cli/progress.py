@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 LIVE_SECONDS = 0.2
 PLAIN_SECONDS = 5.0
+_ROOM_FOR_A_BAR = 110
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,20 +99,20 @@ class Progress:
             self._bar.stop()
 
     def line(self) -> str:
-        """What there is to say now, in one line."""
+        """What there is to say now, in one line; a narrow terminal cuts its end off."""
         counts, elapsed = self._counts(), time.monotonic() - self._started
         parts = []
         if counts.rows is not None:
             rate = counts.rows / elapsed if elapsed > 0 else 0
             parts.append(f"{counts.rows:,} rows ({rate:,.0f}/s)")
-        if counts.bytes is not None:
-            parts.append(size(counts.bytes))
-        if counts.files is not None:
-            total = "" if counts.files_total is None else f" of {counts.files_total:,}"
-            parts.append(f"{counts.files:,}{total} files")
         if self._budget is not None:
             held, limit = self._budget.held_bytes, self._budget.limit_bytes
             parts.append(f"holds {size(held)} of {size(limit)}")
+        if counts.files is not None:
+            total = "" if counts.files_total is None else f" of {counts.files_total:,}"
+            parts.append(f"{counts.files:,}{total} files")
+        if counts.bytes is not None:
+            parts.append(size(counts.bytes))
         parts.append(seconds(elapsed))
         stage = f", {counts.stage}" if counts.stage else ""
         return f"{self._what}{stage}: {', '.join(parts)}"
@@ -121,11 +122,12 @@ class Progress:
         from rich.progress import BarColumn, SpinnerColumn, TextColumn
         from rich.progress import Progress as Bar
 
+        console = Console(stderr=True)
         self._bar = Bar(
             SpinnerColumn(),
-            BarColumn(bar_width=20),
+            *([BarColumn(bar_width=20)] if console.width >= _ROOM_FOR_A_BAR else []),
             TextColumn("{task.description}", markup=False),
-            console=Console(stderr=True),
+            console=console,
             transient=True,
             auto_refresh=False,
         )

@@ -9,7 +9,7 @@ _OPTIONS = (
     "min_files|null_keys|on_duplicate|order|schema_mode|snapshot_id|tag|update_columns|"
     "when_matched|when_not_matched|where|write_mode"
 )
-_ARGUMENT = re.compile(rf"(?<![\w.'\"-])({_OPTIONS})=(['\"]?)([\w.*-]*)\2")
+_ARGUMENT = re.compile(rf"(?<![\w./'\"-])({_OPTIONS})=(['\"]?)([\w.*-]*)\2")
 _CALL = re.compile(r"ice\.(compact|orphans|health)\(table(?:, (delete)=True)?\)")
 _LIMIT = re.compile(r"\braise memory\b")
 

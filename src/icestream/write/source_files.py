@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from icestream.errors import InvalidArgumentError, SchemaMismatchError, SourceError
 
@@ -92,7 +93,7 @@ class SourceFiles:
             self.files_read += 1
             with self._opened(path) as (_, batches), _said(path):
                 for batch in batches:
-                    fitted = _fit(batch, self.schema, path)
+                    fitted = _fit(batch, self.schema)
                     self.rows_read += batch.num_rows
                     del batch
                     yield fitted
@@ -182,7 +183,7 @@ def _said(path: Path) -> Iterator[None]:
         )
 
 
-def _fit(batch: pa.RecordBatch, schema: pa.Schema, path: Path) -> pa.RecordBatch:
+def _fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The batch with all columns of the schema."""
     if batch.schema.equals(schema):
         return batch
@@ -192,8 +193,16 @@ def _fit(batch: pa.RecordBatch, schema: pa.Schema, path: Path) -> pa.RecordBatch
         if index < 0:
             columns.append(pa.nulls(batch.num_rows, field.type))
         else:
-            columns.append(batch.column(index).cast(field.type))
+            columns.append(_cast(batch.column(index), field.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_time(kind) and pa.types.is_string(column.type):
+        # Arrow has no cast from text to a time, but one to a moment.
+        moments = pc.binary_join_element_wise("1970-01-01", column, " ")
+        return moments.cast(pa.timestamp(kind.unit)).cast(kind)
+    return column.cast(kind)
 
 
 def _open_parquet(path: Path, types: pa.Schema | None) -> Opened:
@@ -219,12 +228,16 @@ def _open_json(path: Path, types: pa.Schema | None) -> Opened:
     reader = json.open_json(path)
     known = _readable(types, nested=True)
     # Of the columns that are there: the reader makes nulls of others, which would be merged.
-    told = [(name, known.get(name)) for name in reader.schema.names if name in known]
-    if told:
-        reader.close()
-        parse = json.ParseOptions(explicit_schema=pa.schema(told))
-        reader = json.open_json(path, parse_options=parse)
-    return reader.schema, iter(reader), reader.close
+    told = {name: known[name] for name in reader.schema.names if name in known}
+    if not told:
+        return reader.schema, iter(reader), reader.close
+    reader.close()
+    # Dates and times it takes for numbers: they are read as text, and cast.
+    read_as = pa.schema([(name, _days_as_text(kind)) for name, kind in told.items()])
+    parse = json.ParseOptions(explicit_schema=read_as)
+    reader = json.open_json(path, parse_options=parse)
+    schema = pa.schema([(field.name, told.get(field.name, field.type)) for field in reader.schema])
+    return schema, (_fit(batch, schema) for batch in reader), reader.close
 
 
 def _open_arrow(path: Path, types: pa.Schema | None) -> Opened:
@@ -267,12 +280,25 @@ def _readable(types: pa.Schema | None, *, nested: bool = False) -> dict[str, Any
     return {field.name: field.type for field in types or () if _is_readable(field.type, nested)}
 
 
+def _days_as_text(kind: pa.DataType) -> pa.DataType:
+    """The type with text for dates and times, in it too."""
+    if pa.types.is_date(kind) or pa.types.is_time(kind):
+        return pa.string()
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(f.name, _days_as_text(f.type), f.nullable) for f in kind])
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        make = pa.list_ if pa.types.is_list(kind) else pa.large_list
+        return make(kind.value_field.with_type(_days_as_text(kind.value_type)))
+    return kind
+
+
 def _is_readable(kind: pa.DataType, nested: bool) -> bool:
     if isinstance(kind, pa.BaseExtensionType):
         return False
     if pa.types.is_struct(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        inner = [kind.field(index).type for index in range(kind.num_fields)]
         return nested and all(
-            _is_readable(kind.field(index).type, nested) for index in range(kind.num_fields)
+            _is_readable(each, nested) and not pa.types.is_time(each) for each in inner
         )
     if pa.types.is_nested(kind):
         return False

@@ -1,0 +1,106 @@
+"""`icestream orphans` and `icestream health`."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+import icestream as ice
+from icestream.cli import health
+from tests.unit.cli.conftest import Run, order_rows
+
+
+@pytest.fixture
+def stray(orders: Table) -> Path:
+    """A file that nothing refers to, four days old."""
+    path = Path(orders.location().removeprefix("file://")) / "data" / "stray.parquet"
+    path.write_bytes(b"0" * 2048)
+    four_days_ago = path.stat().st_mtime - 4 * 86_400
+    os.utime(path, (four_days_ago, four_days_ago))
+    return path
+
+
+def test_orphans_are_shown_and_kept(stray: Path, run: Run) -> None:
+    shown = run("orphans", "shop.orders")
+    assert shown.exit_code == 0, shown.stderr
+    assert "1 orphans, 2 kB" in shown.stdout
+    assert str(stray) in shown.stdout
+    assert "Delete them with --delete." in shown.stdout
+    assert stray.exists()
+
+
+def test_only_files_that_are_old_enough_are_deleted(stray: Path, run: Run) -> None:
+    young = json.loads(run("orphans", "shop.orders", "--older-than", "5d", "--json").stdout)
+    assert (young["table"], young["count"], young["kept_young"]) == ("shop.orders", 0, 1)
+    assert "no orphans" in run("orphans", "shop.orders", "--older-than", "2000-01-01").stdout
+    gone = json.loads(
+        run("orphans", "shop.orders", "--older-than", "12h", "--delete", "--json").stdout
+    )
+    assert gone["files_deleted"] == 1
+    assert not stray.exists()
+
+
+def test_what_was_deleted_is_said(stray: Path, run: Run) -> None:
+    shown = run("orphans", "shop.orders", "--delete").stdout
+    assert "1 deleted, 2 kB" in shown
+    assert "Delete them" not in shown
+
+
+def test_an_age_that_is_none_is_refused(orders: Table, run: Run) -> None:
+    shown = run("orphans", "shop.orders", "--older-than", "soon")
+    assert shown.exit_code == 2
+    assert "write it like 3d, 12h" in shown.stderr
+
+
+def test_health_draws_file_sizes_and_advises_in_words_of_the_command_line(
+    orders: Table, run: Run
+) -> None:
+    shown = run("health", "shop.orders")
+    assert shown.exit_code == 0, shown.stderr
+    bars = [line for line in shown.stdout.splitlines() if "█" in line]
+    assert [line.split()[-3] for line in bars] == ["3"]
+    assert "icestream compact shop.orders" in " ".join(shown.stdout.split())
+
+
+def test_health_as_json_has_every_figure(orders: Table, run: Run) -> None:
+    report = json.loads(run("health", "shop.orders", "--json").stdout)
+    assert (report["table"], report["files"], report["rows"]) == ("shop.orders", 3, 1800)
+    assert report["file_sizes"][0]["files"] == 3
+    assert "run icestream compact shop.orders" in report["advice"][0]
+
+
+def test_a_table_in_good_order_is_told_so(orders: Table, run: Run) -> None:
+    ice.compact(orders)
+    assert "In good order: there is nothing to do." in run("health", "shop.orders").stdout
+
+
+def test_health_of_an_empty_table_draws_nothing(catalog: Catalog, run: Run) -> None:
+    catalog.create_table("shop.empty", order_rows(0, 1).schema)
+    shown = run("health", "shop.empty")
+    assert shown.exit_code == 0, shown.stderr
+    assert "█" not in shown.stdout
+
+
+def test_health_draws_the_largest_partitions(catalog: Catalog, run: Run) -> None:
+    rows = order_rows(0, 300)
+    table = catalog.create_table("shop.parts", rows.schema)
+    with table.update_spec() as update:
+        update.add_identity("country")
+    ice.append(table, rows)
+    lines = run("health", "shop.parts").stdout.splitlines()
+    drawn = lines[lines.index("Largest partitions") + 1 :]
+    assert drawn[0].split()[0] == "country=NO"
+    assert drawn[0].endswith("1 files (1 small), 200 rows")
+    assert drawn[1].split()[0] == "country=SE"
+
+
+def test_where_blocks_can_not_be_drawn_there_are_signs() -> None:
+    with mock.patch.object(health, "can_draw", return_value=False):
+        assert health._bar(10, 20) == "#" * 20
+        assert health._bar(0, 20) == ""
