@@ -228,7 +228,7 @@ class FollowedBranch:
             if snapshot.timestamp_ms <= start_ms:
                 return StreamOffset(snapshot.snapshot_id)
             oldest = snapshot
-        if oldest is not None and oldest.parent_snapshot_id is not None:
+        if oldest is not None and not _is_first(oldest):
             raise StreamError(
                 f"start-timestamp is {start_ms}, and snapshots of {self.name} from that time have "
                 f"expired: the oldest that is left is {oldest.snapshot_id} of "
@@ -252,26 +252,43 @@ class FollowedBranch:
             oldest = snapshot
         if not started and until.snapshot_id is not None:
             raise self._lost(until)
-        complete = oldest is None or oldest.parent_snapshot_id is None
+        complete = oldest is None or _is_first(oldest)
         if offset.snapshot_id is None and complete:
             return found[::-1]
-        raise self._lost(offset)
+        raise self._lost(offset, complete)
 
-    def _lost(self, offset: StreamOffset) -> StreamError:
-        known = self.pinned.metadata.snapshot_by_id(offset.snapshot_id or 0) is not None
-        named = f"snapshot {offset.snapshot_id} of {self.name}"
+    def _lost(self, offset: StreamOffset, complete: bool = True) -> StreamError:
+        """The error for an offset that is not in the history.
+
+        Args:
+            offset: How far the stream has read.
+            complete: Whether the history is known to its beginning.
+        """
         if offset.snapshot_id is None:
             return StreamError(
                 f"the first snapshots of {self.name} have expired before the stream has read them, "
                 f"so that rows would be missing. {_AGAIN}, and expire snapshots later"
             )
-        if known:
+        named = f"snapshot {offset.snapshot_id} of {self.name}"
+        is_there = self.pinned.metadata.snapshot_by_id(offset.snapshot_id) is not None
+        if is_there and complete:
             return StreamError(
                 f"{named}, up to which the stream has read, is not in the history of branch "
                 f"{self.branch!r} any more: the table was rolled back or the branch was moved, and "
                 f"rows that were read are no part of it. {_AGAIN}"
             )
+        what = "snapshots after it have expired" if is_there else "it has expired"
         return StreamError(
-            f"{named}, up to which the stream has read, has expired (or was rolled back before), "
-            f"so that rows may be missing. {_AGAIN}, and expire snapshots later"
+            f"the stream has read up to {named}, and {what} (or the table was rolled back), so "
+            f"that rows may be missing. {_AGAIN}, and expire snapshots later"
         )
+
+
+def _is_first(snapshot: Snapshot) -> bool:
+    """Whether nothing was before a snapshot: those whose parents expire lose the link to them."""
+    if snapshot.parent_snapshot_id is not None:
+        return False
+    if snapshot.sequence_number:
+        return snapshot.sequence_number == 1
+    summary = snapshot.summary.additional_properties if snapshot.summary else {}
+    return summary.get("total-data-files") == summary.get("added-data-files")

@@ -11,6 +11,7 @@ started: a column that is added later is read after a restart.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from pyiceberg.table import FileScanTask
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from icestream.errors import IcestreamError
 from icestream.read.file_test import file_test
 from icestream.read.files import RetryPolicy
 from icestream.read.plan import splits_of_tasks
@@ -97,8 +99,9 @@ class IcestreamStreamReader(*_bases):  # type: ignore[misc]
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name, as are those below
         """Where a new query starts."""
         with plain_errors():
-            now = self._refresh()
-            return now.start().to_json(now.uuid)
+            # With `availableNow`, what was there then is all there is.
+            now = self._refresh() if self._last is None or self._now is None else self._now
+            return replace(now.start(), is_initial=True).to_json(now.uuid)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Let what is there now be the end."""
@@ -125,11 +128,15 @@ class IcestreamStreamReader(*_bases):  # type: ignore[misc]
         with plain_errors():
             now = self._refresh()
             if start is None:
-                return now.head.to_json(now.uuid)
+                return replace(now.head, began=_start_of(now)).to_json(now.uuid)
             offset = StreamOffset.of_json(start, now.uuid, table=now.name)
             everything = limit is None or isinstance(limit, ReadAllAvailable)
             room = None if everything else _Room(self._options)
-            return self._advance(now, offset, room).to_json(now.uuid)
+            reached = self._advance(now, offset, room)
+            if reached == offset:
+                return dict(start)
+            began = offset if offset.is_initial else None
+            return replace(reached, began=began).to_json(now.uuid)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """The end of the history, when it was looked at last."""
@@ -144,7 +151,7 @@ class IcestreamStreamReader(*_bases):  # type: ignore[misc]
             first = StreamOffset.of_json(start, now.uuid, table=now.name)
             last = StreamOffset.of_json(end, now.uuid, table=now.name)
             tasks: list[FileScanTask] = []
-            for stretch in now.after(first, last):
+            for stretch in now.after(last.start_of(first), last):
                 brings = now.brings(stretch)
                 if isinstance(brings, Exception):
                     raise brings
@@ -235,3 +242,14 @@ class IcestreamStreamReader(*_bases):  # type: ignore[misc]
             split_bytes=self._read.options.split_bytes,
         )
         return [Share(share) for share in plan.shares]
+
+
+def _start_of(now: FollowedBranch) -> StreamOffset | None:
+    """Where a stream would start that starts now.
+
+    PySpark 4.1 does not say whether one does: for others, it does not matter that it can't be told.
+    """
+    try:
+        return now.start()
+    except IcestreamError:
+        return None
