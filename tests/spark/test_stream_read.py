@@ -270,9 +270,11 @@ def test_an_expired_snapshot_and_a_rollback_end_the_stream(
         stream.next()
 
 
+@pytest.mark.parametrize("version", ["1", "2"])
 def test_snapshots_that_expire_unread_are_missed_by_nobody_silently(
-    catalog: SqlCatalog, table: Table
+    catalog: SqlCatalog, version: str
 ) -> None:
+    table = catalog.create_table("db.orders", ORDERS, properties={"format-version": version})
     stream = Stream(catalog)
     stream.next()
     first = append_orders(table, 0, 10)

@@ -24,6 +24,8 @@ read.py        plan here, read there: a DataFrame
 append.py      overwrite.py  the verbs: written there, committed here, one snapshot
 written_frame.py   what they share            frame_schema.py  a frame's columns as Arrow has them
 merge.py       the verb   keyed_frame.py  the rows, checked   merge_job.py  the join, and its tasks
+stream_reader.py   follows a table: followed_branch.py  stream_offset.py  stream_options.py
+stream_sink.py     appends micro-batches, merge_batches.py merges them; once, by stream_id.py
 distribution.py (partition_expressions.py)    rows of a partition come together before
 table_write.py     a planned write, its commit        task_write.py (task_failure.py)  its tasks
 ```
