@@ -196,6 +196,10 @@ class _SparkMerge:
             raise shown from error
         if report.already_committed:
             delete_write(target)
+        elif part.retried:  # a worker that was killed could not delete its files
+            kept = [file.path for file in part.written.files]
+            kept += [file.file_path for file in part.written.deletes]
+            delete_write(target, keep=kept)
         return self._report(report, self._facts(work, part), schema_plan, part)
 
     def _plan(self, base: WriteTarget) -> tuple[MergePlan, SchemaPlan]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -60,6 +60,7 @@ class _Applied:
                 task=context.partitionId() if context else 0,
                 attempt=context.taskAttemptId() if context else 0,
             )
+        part = replace(part, retried=context is not None and context.attemptNumber() > 0)
         yield pa.record_batch([pa.array([pickle.dumps(part)], pa.binary())], names=["result"])
 
 

@@ -57,6 +57,7 @@ class MergePart:
         matched: Rows of the table that rows of the stream match.
         unmatched: Rows of the stream that match nothing.
         peak_bytes: The most that it held.
+        retried: Whether earlier tries of a worker may have left files.
     """
 
     written: Written = field(default_factory=Written)
@@ -69,6 +70,7 @@ class MergePart:
     matched: int = 0
     unmatched: int = 0
     peak_bytes: int = 0
+    retried: bool = False
 
     def __add__(self, other: MergePart) -> MergePart:
         return MergePart(
@@ -82,6 +84,7 @@ class MergePart:
             self.matched + other.matched,
             self.unmatched + other.unmatched,
             max(self.peak_bytes, other.peak_bytes),
+            self.retried or other.retried,
         )
 
 
