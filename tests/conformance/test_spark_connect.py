@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
 from tests.conformance.cases import Cases
 from tests.conformance.engines import Engine, OnSpark
+from tests.conformance.shipped import bare_python, packed_environment, shipped_round
+from tests.support.loads import make_table
 from tests.support.spark_process import SparkProcess
 
 
@@ -20,3 +24,22 @@ def engine() -> Iterator[Engine]:
 
 class TestSparkConnect(Cases):
     """See `Cases`."""
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["code", "environment"])
+def test_a_server_without_icestream_gets_it_from_the_client(
+    catalog: SqlCatalog, tmp_path: Path, packed: bool
+) -> None:
+    make_table(catalog)
+    archive = str(packed_environment(tmp_path / "packed")) if packed else None
+    python = str(bare_python(tmp_path / "bare"))
+    with SparkProcess(
+        remote="local[2]",
+        memory="64MB",
+        env={"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python},
+    ) as process:
+        failure, ids = process.call(
+            shipped_round, dict(catalog.properties), "db.t", environment=archive
+        )
+    assert "No module named 'icestream'" in failure
+    assert ids == list(range(200))

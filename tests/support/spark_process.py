@@ -97,4 +97,4 @@ def _reply(answers: Connection, function: Any, *arguments: Any, **options: Any) 
     try:
         answers.send(answer)
     except Exception as error:  # It can't be pickled: its text will do.
-        answers.send((None, SparkProcessError(f"{error}: {answer[1]!r}"), answer[2]))
+        answers.send((None, SparkProcessError(f"{error}: {answer[1]}"), answer[2]))

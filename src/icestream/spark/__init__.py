@@ -12,7 +12,8 @@ ice_spark.append(frame, "sales.expensive")  # one snapshot, committed here
 ```
 installed.py   PySpark, or an error that says how to get it
 java.py        a Java for Spark: the machine's, or the one that pip brings
-session.py     a SparkSession with settings that suit Arrow   ship.py  code for executors that lack it
+session.py     a SparkSession with settings that suit Arrow
+ship.py        code for executors that lack it
 tables.py      a table's name -> the table, through PyIceberg's configuration
 types.py       Arrow types -> Spark types             conversion.py  Arrow as Spark wants it
 packing.py     many splits -> few tasks, by bytes

@@ -43,6 +43,12 @@ def register(spark: SparkSession) -> None:
     _registered[spark] = defaults
 
 
+def register_again(spark: SparkSession) -> None:
+    """The same for a session whose workers now find other code: Spark noted what they find."""
+    _registered.pop(spark, None)
+    register(spark)
+
+
 def session_defaults(spark: SparkSession) -> SessionDefaults:
     """What reads take from the session."""
     batch_rows = int(setting(spark, BATCH_ROWS_SETTING) or 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import hashlib
+import os
 import shutil
 import sys
 import tempfile
@@ -13,12 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import icestream
 from icestream.errors import InvalidArgumentError
+from icestream.spark.installed import pyspark_module
+from icestream.spark.register import register_again
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _UNPACKED = "icestream_environment"
 _PYTHON = f"{_UNPACKED}/bin/python"
+_PACKAGES = f"{_UNPACKED}/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
 _CONNECT_PYTHON_SETTING = "spark.sql.execution.pyspark.python"
 _ARCHIVES = (".zip", ".tar.gz", ".tgz", ".tar")
 # Of every file, so that the same code is the same archive.
@@ -29,19 +33,23 @@ def ship(spark: SparkSession, *, environment: str | Path | None = None) -> None:
     """Have executors import icestream, where it is not installed.
 
     Call it before the first job. Without `environment` the code of icestream alone is sent, a few
-    hundred KB: PyArrow and PyIceberg must be installed where executors run, for a Python of the
-    same line as here. With it, executors run the Python of an environment that has everything, as
-    `venv-pack` or `conda-pack` makes it. Not needed where icestream is installed on all machines.
+    hundred KB: PyArrow and PyIceberg must be installed where executors run. With it, executors find
+    the packages of an environment that has everything, as `venv-pack` or `conda-pack` makes it. The
+    executors' Python must be of the same line as this one; with Spark Connect functions run in that
+    of the environment, and the server, which plans and reads sources with its own Python, must have
+    PyArrow and PyIceberg. Not needed where icestream is installed on all machines.
 
     Args:
         spark: A session, classic or Spark Connect.
-        environment: A packed environment: `.tar.gz`, `.tgz`, `.tar` or `.zip`, with `bin/python`.
+        environment: A packed environment: `.tar.gz`, `.tgz`, `.tar` or `.zip`, with `bin` and `lib`
+            at its top.
 
     Raises:
         InvalidArgumentError: If there is no such archive.
     """
     if environment is None:
         _send_code(spark, _zipped())
+        register_again(spark)
         return
     archive = Path(environment)
     if not archive.is_file() or not archive.name.endswith(_ARCHIVES):
@@ -50,6 +58,7 @@ def ship(spark: SparkSession, *, environment: str | Path | None = None) -> None:
             f"{', '.join(_ARCHIVES)}, as venv-pack or conda-pack makes it"
         )
     _send_environment(spark, f"{archive}#{_UNPACKED}")
+    register_again(spark)
 
 
 def _send_code(spark: Any, path: Path) -> None:
@@ -62,13 +71,18 @@ def _send_code(spark: Any, path: Path) -> None:
 
 
 def _send_environment(spark: Any, archive: str) -> None:
-    if _is_classic(spark):
-        spark.sparkContext.addArchive(archive)
-        # What functions are sent with, from now on; the driver's own Python stays.
-        spark.sparkContext.pythonExec = f"./{_PYTHON}"
-    else:
+    if not _is_classic(spark):
         spark.addArtifacts(archive, archive=True)
         spark.conf.set(_CONNECT_PYTHON_SETTING, _PYTHON)
+        _send_code(spark, _zipped())  # the server plans sources with a Python of its own
+        return
+    context = spark.sparkContext
+    context.addArchive(archive)
+    # Executors unpack it where they run, and the driver, where sources are planned, in a folder of
+    # its own. A Python is the same for both, so that only its packages can be another's.
+    here = pyspark_module("pyspark").SparkFiles.getRootDirectory()
+    paths = [_PACKAGES, f"{here}/{_PACKAGES}", context.environment.get("PYTHONPATH", "")]
+    context.environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
 
 
 def _is_classic(spark: Any) -> bool:

@@ -18,6 +18,7 @@ from icestream.spark.installed import pyspark_module
 _NOTE = "icestream-error: "
 _FOUND = re.compile(rf"{_NOTE}([A-Za-z0-9+/=]+)")
 _SHOWN_CHARACTERS = 500
+_NO_CODE = "No module named 'icestream'"
 
 
 @contextmanager
@@ -54,6 +55,11 @@ def driver_error(error: BaseException, *, what: str) -> BaseException:
             return inner
     if not _is_failed_job(error):
         return error
+    if _NO_CODE in str(error):
+        return TaskFailedError(
+            f"{what} failed in Spark, because its executors lack icestream ({_NO_CODE}): send it "
+            "with icestream.spark.ship(spark), or install it there. Nothing was changed"
+        )
     return TaskFailedError(
         f"{what} failed in Spark; nothing was changed and the files are deleted: {_short(error)}"
     )

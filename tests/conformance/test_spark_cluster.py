@@ -1,0 +1,156 @@
+"""The suite on a standalone cluster of real processes, and what becomes of tables if some die."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+import icestream as ice
+import icestream.spark as ice_spark
+from icestream.spark import keyed_frame, merge_job
+from tests.conformance.cases import Cases
+from tests.conformance.engines import Engine, OnSpark, opened
+from tests.conformance.shipped import bare_python, packed_environment, shipped_round
+from tests.support.killing_io import FLAG, PATH
+from tests.support.loads import make_table, snapshots_of
+from tests.support.merges import filled
+from tests.support.process import REPOSITORY
+from tests.support.spark_cluster import LOOPBACK, SparkCluster, spark_cluster
+from tests.support.spark_process import SparkProcess
+from tests.support.stored import folder_of, referenced_files, stored_files
+from tests.support.tables import make_catalog
+
+_ROWS = 40_000
+# Two applications have room at once.
+_SETTINGS = {**LOOPBACK, "spark.executor.memory": "512m", "spark.cores.max": "2"}
+_SMALL_FILES = {
+    "write__target_file_size_bytes": str(32 << 10),
+    "write__parquet__row_group_size_bytes": str(32 << 10),
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    """A master and two workers; their Pythons can import the tests."""
+    folder = tmp_path_factory.mktemp("cluster")
+    with spark_cluster(folder, cores=2, env={"PYTHONPATH": str(REPOSITORY)}) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def process(cluster: SparkCluster) -> Iterator[SparkProcess]:
+    """A session on the cluster."""
+    with SparkProcess(master=cluster.url, memory="64MB", config=_SETTINGS) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def engine(process: SparkProcess) -> Engine:
+    """The same, as the suite wants it."""
+    return OnSpark(process)
+
+
+class TestSparkCluster(Cases):
+    """See `Cases`."""
+
+
+@pytest.fixture
+def killing(tmp_path: Path) -> Iterator[SqlCatalog]:
+    """A catalog whose tables have an executor killed in the middle of the next write."""
+    flag = tmp_path / "kill.flag"
+    catalog = make_catalog(tmp_path, **{"py-io-impl": PATH, FLAG: str(flag)})
+    flag.touch()
+    yield catalog
+    catalog.close()
+
+
+def test_an_executor_that_dies_while_rows_are_appended_costs_none(
+    process: SparkProcess, killing: SqlCatalog, tmp_path: Path
+) -> None:
+    table = make_table(killing, **_SMALL_FILES)
+    report = process.call(_append, dict(killing.properties), _ROWS)
+    assert (tmp_path / "kill.taken").exists()
+    assert (report.rows_inserted, report.commit_attempts) == (_ROWS, 1)
+    ids = table.refresh().scan().to_arrow()["id"].to_pylist()
+    assert sorted(ids) == list(range(_ROWS))
+    assert snapshots_of(table) == [report.snapshot_id]
+    assert stored_files(folder_of(table)) == referenced_files(table)
+
+
+@pytest.mark.parametrize(
+    ("mode", "cleans"), [("copy-on-write", True), ("merge-on-read", False)], ids=str
+)
+def test_an_executor_that_dies_while_rows_are_merged_changes_none_twice(
+    process: SparkProcess, killing: SqlCatalog, tmp_path: Path, mode: str, cleans: bool
+) -> None:
+    """Its files are deleted by the driver; where that was killed too, they are orphans."""
+    parts = [range(n, n + _ROWS // 4) for n in range(0, _ROWS, _ROWS // 4)]
+    table = filled(killing, *([(n, 0, f"{n}") for n in part] for part in parts), **_SMALL_FILES)
+    report = process.call(_merge, dict(killing.properties), _ROWS, mode, cleans)
+    assert (tmp_path / "kill.taken").exists()
+    assert (report.rows_updated, report.rows_inserted) == (_ROWS // 2, _ROWS // 2)
+    found = table.refresh().scan().to_arrow().sort_by("id")
+    assert found["id"].to_pylist() == list(range(_ROWS + _ROWS // 2))
+    texts = ["new" if n % 2 or n >= _ROWS else f"{n}" for n in range(_ROWS + _ROWS // 2)]
+    assert found["text"].to_pylist() == texts
+    assert len(snapshots_of(table)) == 5
+    assert snapshots_of(table)[-1] == report.snapshot_id
+    named, there = referenced_files(table), stored_files(folder_of(table))
+    assert named <= there
+    if not cleans:
+        orphans = ice.orphans(table, older_than=0, delete=True)
+        assert {file.path.removeprefix("file://") for file in orphans.files} == there - named
+    assert (there == named) == cleans
+    assert stored_files(folder_of(table)) == named
+
+
+def _append(spark: Any, properties: dict[str, str], rows: int) -> Any:
+    """In the session's process."""
+    frame = spark.range(0, rows, 1, 4).selectExpr("id", "id % 7 as part", "string(id) as text")
+    catalog = opened(properties)
+    try:
+        return ice_spark.append(frame, "db.t", catalog=catalog)
+    finally:
+        catalog.close()
+
+
+def _merge(spark: Any, properties: dict[str, str], rows: int, mode: str, cleans: bool) -> Any:
+    """Every second row that is there, and half as many that are not."""
+    # So few rows would be merged by one task.
+    keyed_frame._FEW_BYTES = merge_job._FEW_ROWS = -1
+    if not cleans:
+        import_module("icestream.spark.merge").delete_write = lambda *_, **__: None
+    ids = spark.range(0, rows + rows // 2, 1, 4).where(f"id % 2 = 1 or id >= {rows}")
+    frame = ids.selectExpr("id", "0L as part", "'new' as text")
+    catalog = opened(properties)
+    try:
+        return ice_spark.merge(frame, "db.t", catalog=catalog, on="id", write_mode=mode)
+    finally:
+        catalog.close()
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["code", "environment"])
+def test_executors_without_icestream_get_it_from_the_driver(
+    cluster: SparkCluster, catalog: SqlCatalog, tmp_path: Path, packed: bool
+) -> None:
+    make_table(catalog)
+    archive = str(packed_environment(tmp_path / "packed")) if packed else None
+    python = str(bare_python(tmp_path / "bare"))
+    with SparkProcess(
+        master=cluster.url,
+        memory="64MB",
+        config={**_SETTINGS, "spark.task.maxFailures": "1"},
+        env={"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": sys.executable},
+    ) as process:
+        failure, ids = process.call(
+            shipped_round, dict(catalog.properties), "db.t", environment=archive
+        )
+    assert "TaskFailedError" in failure
+    assert "No module named 'icestream'" in failure
+    assert ids == list(range(200))

@@ -1,0 +1,64 @@
+"""A real FileIO that kills the executor it runs in, once, in the middle of writing.
+
+A catalog with the property `py-io-impl` set to `PATH` makes it. It acts only in Python workers of
+Spark, and only while the file that the property `test.kill-flag` names is there: whoever takes
+that file away is the one that kills.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from pyiceberg.io import OutputFile
+from pyiceberg.io.pyarrow import PyArrowFileIO
+
+PATH = "tests.support.killing_io.KillingFileIO"
+FLAG = "test.kill-flag"
+
+_written: set[str] = set()
+
+
+class KillingFileIO(PyArrowFileIO):
+    """Kills when a task begins another data file after its first, which is left then."""
+
+    def new_output(self, location: str) -> OutputFile:
+        if location.endswith(".parquet") and _is_worker():
+            path = location.removeprefix("file://")
+            # All files of an attempt have the same name but for the number at the end.
+            mates = [other for other in _written - {path} if _attempt(other) == _attempt(path)]
+            _written.add(path)
+            if any(Path(mate).exists() for mate in mates) and _take(Path(self.properties[FLAG])):
+                _kill_executor()
+        return super().new_output(location)
+
+
+def _attempt(path: str) -> str:
+    return path.rpartition("-")[0]
+
+
+def _is_worker() -> bool:
+    return b"pyspark.daemon" in Path(f"/proc/{os.getppid()}/cmdline").read_bytes()
+
+
+def _take(flag: Path) -> bool:
+    try:
+        flag.rename(flag.with_suffix(".taken"))
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _kill_executor() -> None:
+    """The JVM first, then all its Python workers: none of them can clean up."""
+    daemon = os.getppid()
+    executor = int(Path(f"/proc/{daemon}/stat").read_text().rpartition(")")[2].split()[1])
+    others = [pid for pid in _children(daemon) if pid != os.getpid()]
+    for pid in (executor, daemon, *others, os.getpid()):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _children(parent: int) -> list[int]:
+    text = Path(f"/proc/{parent}/task/{parent}/children").read_text()
+    return [int(pid) for pid in text.split()]
