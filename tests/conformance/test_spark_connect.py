@@ -14,6 +14,9 @@ from tests.conformance.shipped import bare_python, packed_environment, shipped_r
 from tests.support.loads import make_table
 from tests.support.spark_process import SparkProcess
 
+# The first test waits for JVMs, which take long where others work, too.
+pytestmark = pytest.mark.timeout(400)
+
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Engine]:
@@ -26,6 +29,7 @@ class TestSparkConnect(Cases):
     """See `Cases`."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packed", [False, True], ids=["code", "environment"])
 def test_a_server_without_icestream_gets_it_from_the_client(
     catalog: SqlCatalog, tmp_path: Path, packed: bool

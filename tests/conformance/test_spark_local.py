@@ -10,6 +10,9 @@ from tests.conformance.cases import Cases
 from tests.conformance.engines import Engine, OnSpark
 from tests.support.spark_process import SparkProcess
 
+# The first test waits for JVMs, which take long where others work, too.
+pytestmark = pytest.mark.timeout(400)
+
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Engine]:

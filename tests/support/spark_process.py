@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from typing import Any
 
-_WAIT_SECONDS = 170
+_WAIT_SECONDS = 350
 _END_SECONDS = 60
 
 
