@@ -87,10 +87,8 @@ def open_catalog(
             f"catalog is a {type(catalog).__name__}: give its name in PyIceberg's configuration, "
             "or a PyIceberg catalog"
         )
-    if catalog is None and not properties and not is_configured():
-        local = local_folder()
-        if (local / _DATABASE).exists():
-            return _open_local(local)
+    if catalog is None and not properties and not is_configured() and has_local_catalog():
+        return _open_local(local_folder())
     try:
         return load_catalog(catalog, **(properties or {}))
     except Exception as error:
@@ -116,6 +114,11 @@ def is_configured() -> bool:
 def local_folder(parent: Path | None = None) -> Path:
     """Where the local catalog is, or would be: below the working directory unless told."""
     return (parent or Path.cwd()).resolve() / LOCAL_FOLDER
+
+
+def has_local_catalog(parent: Path | None = None) -> bool:
+    """Whether the local catalog is there."""
+    return (local_folder(parent) / _DATABASE).exists()
 
 
 def make_local_catalog(parent: Path | None = None) -> Catalog:

@@ -96,6 +96,7 @@ class Progress:
         if self._thread is not None:
             self._thread.join()
         if self._bar is not None:
+            self._draw(self._bar)  # also where it all took less than a moment
             self._bar.stop()
 
     def line(self) -> str:
@@ -139,10 +140,15 @@ class Progress:
         while not self._ended.wait(wait):
             if self._bar is None:
                 click.echo(f"icestream: {self.line()}", err=True)
-                continue
-            counts = self._counts()
-            total = counts.files_total
-            self._bar.update(
-                self._task, description=self.line(), completed=counts.files or 0, total=total
-            )
-            self._bar.refresh()
+            else:
+                self._draw(self._bar)
+
+    def _draw(self, bar: Bar) -> None:
+        counts = self._counts()
+        bar.update(
+            self._task,
+            description=self.line(),
+            completed=counts.files or 0,
+            total=counts.files_total,
+        )
+        bar.refresh()

@@ -43,14 +43,24 @@ class Settings:
         return MemoryBudget(self.memory or DEFAULT_MEMORY)
 
     @contextmanager
-    def open_catalog(self) -> Iterator[Catalog]:
-        """The catalog, closed at the end."""
-        from icestream.catalogs import LOCAL_NAME, open_catalog
+    def open_catalog(self, *, make: bool = False) -> Iterator[Catalog]:
+        """The catalog, closed at the end.
 
-        catalog = open_catalog(self.catalog)
+        Args:
+            make: Whether the local catalog is made where nothing is configured: for commands that
+                may create tables.
+        """
+        from icestream import catalogs
+
+        local = self.catalog is None and not catalogs.is_configured()
+        used = "using" if catalogs.has_local_catalog() else "making one in"
+        if local and make:
+            catalog = catalogs.make_local_catalog()
+        else:
+            catalog = catalogs.open_catalog(self.catalog)
         try:
-            if self.catalog is None and catalog.name == LOCAL_NAME:
-                self.say(f"no catalog is configured: using {catalog.properties['warehouse']}")
+            if local:
+                self.say(f"no catalog is configured: {used} {catalogs.local_folder()}")
             yield catalog
         finally:
             catalog.close()

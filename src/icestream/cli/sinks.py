@@ -191,9 +191,8 @@ class JsonLinesSink:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write a batch."""
-        rows = json_rows(batch)
-        while lines := list(islice(rows, SLICE_ROWS)):
-            self._file.write(("\n".join(lines) + "\n").encode())
+        for rows in json_rows(batch):
+            self._file.write(("\n".join(rows.to_pylist()) + "\n").encode())
 
     def close(self, report: Callable[[], dict[str, Any]]) -> None:
         """Nothing is left to write."""
@@ -211,9 +210,8 @@ class JsonDocumentSink:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write a batch."""
-        rows = json_rows(batch)
-        while lines := list(islice(rows, SLICE_ROWS)):
-            self._file.write(self._between + ",\n".join(lines).encode())
+        for rows in json_rows(batch):
+            self._file.write(self._between + ",\n".join(rows.to_pylist()).encode())
             self._between = b",\n"
 
     def close(self, report: Callable[[], dict[str, Any]]) -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import re
+import shlex
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -31,8 +35,13 @@ def _shell(line: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def big(catalog: Catalog) -> Table:
-    """More rows than a pipe holds, in a single file that takes a while to rewrite."""
-    rows = pa.table({"id": pa.array(range(1_000_000), pa.int64()), "text": ["some text"] * 10**6})
+    """More rows than a pipe holds."""
+    return _with_rows(catalog, 100_000)
+
+
+def _with_rows(catalog: Catalog, count: int) -> Table:
+    text = pa.repeat("some text", count)
+    rows = pa.table({"id": np.arange(count), "text": text})
     table = catalog.create_table("shop.big", rows.schema)
     ice.append(table, rows)
     return table
@@ -103,10 +112,11 @@ def test_a_signal_in_the_middle_of_a_scan_ends_it(
 
 
 def test_ctrl_c_in_the_middle_of_a_merge_leaves_the_table_as_it_was(
-    big: Table, folder: Path
+    catalog: Catalog, folder: Path
 ) -> None:
+    big = _with_rows(catalog, 1_000_000)  # a single file, which takes a while to rewrite
     before = big.metadata.current_snapshot_id
-    changes = pa.table({"id": pa.array(range(0, 10**6, 2), pa.int64()), "text": ["new"] * 500_000})
+    changes = pa.table({"id": np.arange(0, 10**6, 2), "text": pa.repeat("new", 500_000)})
     pq.write_table(changes, folder / "changes.parquet")
     place = Path(big.location().removeprefix("file://"))
     files = set(place.rglob("*.*"))
@@ -124,20 +134,30 @@ def test_ctrl_c_in_the_middle_of_a_merge_leaves_the_table_as_it_was(
     assert set(place.rglob("*.*")) == files
 
 
-def test_progress_is_drawn_on_a_terminal_and_leaves_nothing_behind(big: Table) -> None:
-    script = pytest.importorskip("pty")
-    parent, child = script.openpty()
-    line = [*_COMMAND, "scan", "shop.big", "-o", "/dev/null", "--format", "json"]
-    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=child) as process:
+def test_progress_is_drawn_on_a_terminal(orders: Table) -> None:
+    code, drawn = _on_a_terminal("stderr", "scan shop.orders -o /dev/null --format text")
+    assert code == 0, drawn
+    assert re.search(r"scan shop\.orders: [\d,]+ rows \([\d,]+/s\), holds .* of 256 MB", drawn)
+
+
+def test_a_terminal_gets_aligned_rows_and_no_binary(orders: Table) -> None:
+    code, shown = _on_a_terminal("stdout", "scan shop.orders --where 'id<1' --columns id,country")
+    assert (code, shown) == (0, "id  country\r\n 0  SE\r\n")
+    assert _on_a_terminal("stdout", "scan shop.orders --format parquet") == (2, "")
+
+
+def _on_a_terminal(stream: str, arguments: str) -> tuple[int, str]:
+    """Run a command with stdout or stderr on a terminal; its exit code, and what is seen there."""
+    parent, child = pty.openpty()
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: child}
+    with subprocess.Popen([*_COMMAND, *shlex.split(arguments)], **streams) as process:  # type: ignore[call-overload]
         os.close(child)
-        drawn = b""
+        seen = b""
         while chunk := _read(parent):
-            drawn += chunk
+            seen += chunk
+        process.communicate()
     os.close(parent)
-    assert process.returncode == 0, drawn
-    text = drawn.decode()
-    assert "rows (" in text
-    assert " of 256 MB" in text
+    return process.returncode, seen.decode()
 
 
 def _read(terminal: int) -> bytes:

@@ -17,6 +17,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 import icestream as ice
+from icestream.cli.cells import json_values
 from icestream.cli.sinks import CsvSink
 from tests.unit.cli.conftest import ROWS, Run, order_rows
 
@@ -125,6 +126,31 @@ def test_what_csv_and_json_lack_is_written_as_text(catalog: Catalog, run: Run) -
         ["", "", "", "0.5"],
     ]
     assert "1.50" in run("scan", "shop.odd", "--format", "text").stdout
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (pa.array([1, None, -3], pa.int32()), "[1, null, -3]"),
+        (pa.array([True, None]), "[true, null]"),
+        (pa.array([1.0, 0.5, 1e300, -2.0, None]), "[1.0, 0.5, 1e+300, -2.0, null]"),
+        (
+            pa.array([float("nan"), float("inf"), float("-inf"), 2.0]),
+            '["NaN", "Infinity", "-Infinity", 2.0]',
+        ),
+        (pa.array([1.5], pa.float32()), "[1.5]"),
+        (pa.array(["plain", "ü", None]), '["plain", "ü", null]'),
+        (pa.array(['a"b', "a\\b", "a\nb", "\x01"]), r'["a\"b", "a\\b", "a\nb", "\u0001"]'),
+        (pa.array(["x"], pa.large_string()), '["x"]'),
+        (pa.array([0], pa.timestamp("ns")), '["1970-01-01 00:00:00.000000000"]'),
+        (pa.array([{"a": float("nan"), "b": b"x"}]), '[{"a": "NaN", "b": "eA=="}]'),
+        (pa.array([None, None], pa.null()), "[null, null]"),
+    ],
+    ids=lambda case: str(case)[:40] if isinstance(case, str) else str(case.type),
+)
+def test_values_are_written_as_json_has_them(values: pa.Array, expected: str) -> None:
+    assert f"[{', '.join(json_values(values).to_pylist())}]" == expected
+    assert json.loads(expected) is not None
 
 
 @pytest.mark.parametrize("name", ["out.csv", "out.parquet", "out.arrow"])

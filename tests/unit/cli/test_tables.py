@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -12,6 +13,7 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import DayTransform
 from pyiceberg.types import LongType, NestedField, TimestampType
 
+from icestream.cli.settings import Settings
 from tests.unit.cli.conftest import Run
 
 
@@ -23,8 +25,11 @@ def test_the_tables_of_all_namespaces_are_listed(orders: Table, catalog: Catalog
     assert document == {"catalog": "local", "namespaces": {"empty": [], "shop": ["shop.orders"]}}
 
 
-def test_the_catalog_in_use_is_said_on_stderr_unless_quiet(orders: Table, run: Run) -> None:
-    assert "no catalog is configured: using file://" in run("tables").stderr
+def test_the_catalog_in_use_is_said_on_stderr_unless_quiet(
+    orders: Table, run: Run, folder: Path
+) -> None:
+    said = f"icestream: no catalog is configured: using {folder}/icestream_warehouse\n"
+    assert run("tables").stderr == said
     assert run("tables", "-q").stderr == ""
 
 
@@ -57,6 +62,16 @@ def test_a_table_as_json_has_its_schema_spec_and_snapshots(catalog: Catalog, run
     assert "day(at)" in text
     assert "required key" in text
     assert "no snapshots" in text
+
+
+def test_a_command_that_may_create_tables_makes_the_catalog_and_says_so(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Settings().open_catalog(make=True) as catalog:
+        assert catalog.name == "local"
+    assert f"making one in {folder}/icestream_warehouse" in capsys.readouterr().err
+    with Settings(quiet=True).open_catalog(make=True):
+        assert capsys.readouterr().err == ""
 
 
 def test_without_a_catalog_the_message_says_how_to_set_one_up(folder: Path, run: Run) -> None:
