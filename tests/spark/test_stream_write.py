@@ -22,6 +22,7 @@ from icestream.commit.load_id import batch_load_id
 from icestream.errors import InvalidArgumentError, StreamError
 from icestream.spark.errors import typed
 from icestream.spark.planning import SessionDefaults
+from icestream.spark.stream_id import QUERY_ID_KEY
 from icestream.spark.stream_sink import IcestreamStreamWriter
 from tests.support.process import REPOSITORY
 from tests.support.spark_orders import ORDERS, order_ids, stored
@@ -33,6 +34,7 @@ import os, signal, sys
 from pathlib import Path
 import icestream.spark as ice_spark
 from icestream.spark.source import IcestreamSource
+from icestream.spark.stream_id import QUERY_ID_KEY
 from icestream.spark.stream_sink import IcestreamStreamWriter
 from tests.support.catalogs import make_catalog
 from tests.support.spark_stream import Copying
@@ -125,13 +127,15 @@ def test_a_driver_that_is_killed_after_the_commit_writes_nothing_twice(
 def test_another_query_of_the_same_name_is_refused(
     spark: Any, catalog: SqlCatalog, tmp_path: Path, table: Table, copy: Table
 ) -> None:
-    Copying(spark, catalog, tmp_path, into="db.copy", stream_id="copy").run()
+    row = pa.table({"id": [99], "region": ["r"], "price": [1.0]})
+    of_first = {QUERY_ID_KEY: "the first query"}
+    ice.append(copy, row, load_id=batch_load_id("copy", 7), properties=of_first)
     before = _files_below(tmp_path)
-    other = Copying(spark, catalog, tmp_path / "other", into="db.copy", stream_id="copy")
-    error = _error_of(other.run)
+    second = Copying(spark, catalog, tmp_path, into="db.copy", stream_id="copy")
+    error = _error_of(second.run)
     assert isinstance(error, StreamError)
     assert "stream-id 'copy' belongs to another query" in str(error)
-    assert order_ids(copy) == list(range(10))
+    assert order_ids(copy) == [99]
     assert _files_below(tmp_path) == before
 
 
