@@ -339,6 +339,25 @@ def test_memory_is_shared_by_reading_and_writing(catalog: SqlCatalog) -> None:
     assert 0 < report.peak_bytes_held <= 16_000_000
 
 
+def test_what_is_held_is_seen_in_the_budget_that_was_passed(catalog: SqlCatalog) -> None:
+    budget = ice.MemoryBudget("64MB")
+    ice.compact(_small_files(catalog), memory=budget)
+    assert 0 < budget.peak_bytes <= 64_000_000
+    assert budget.held_bytes == 0
+
+
+def test_progress_is_told_before_the_first_group_and_after_each(catalog: SqlCatalog) -> None:
+    table = _small_files(catalog, 40, rows=1000)
+    target = 2 * max(_sizes(table))
+    seen: list[ice.CompactReport] = []
+    report = ice.compact(table, target_file_bytes=target, progress=seen.append)
+    assert report.groups > 1
+    assert len(seen) == report.groups + 1
+    assert {each.groups for each in seen} == {report.groups}
+    assert [len(each.snapshot_ids) for each in seen] == list(range(report.groups + 1))
+    assert seen[-1].rows_rewritten == report.rows_rewritten
+
+
 def test_too_little_memory_is_an_error_that_leaves_nothing(catalog: SqlCatalog) -> None:
     table = _small_files(catalog, 3)
     with pytest.raises(ice.MemoryBudgetError):
