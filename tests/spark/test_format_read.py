@@ -15,9 +15,9 @@ from pyspark.errors import PySparkException
 import icestream as ice
 import icestream.spark as ice_spark
 from icestream.spark.errors import typed
-from icestream.spark.planning import SessionDefaults
 from icestream.spark.read_options import ReadOptions
 from icestream.spark.settings import MEMORY_SETTING
+from icestream.spark.task_plan import SessionDefaults
 from tests.support.spark_format import format_reader
 from tests.support.tables import add_parquet_file
 

@@ -495,7 +495,7 @@ def test_rows_that_others_change_meanwhile_refuse_it_and_others_do_not(
             return merge_job.run_merge(*arguments)
 
         with monkeypatch.context() as patch:
-            patch.setattr(import_module("icestream.spark.merge"), "run_merge", run)
+            patch.setattr(import_module("icestream.spark.merge_frame"), "run_merge", run)
             return ice_spark.merge(frame, table, on="id", **options)
 
     with pytest.raises(ice.CommitConflictError, match="added rows"):

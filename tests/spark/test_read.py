@@ -25,8 +25,8 @@ from pyspark.sql.datasource import InputPartition
 import icestream
 import icestream.spark as ice_spark
 from icestream.spark.packing import pack
-from icestream.spark.planning import TaskPlan
-from icestream.spark.reader import ShareReader
+from icestream.spark.share_reader import ShareReader
+from icestream.spark.task_plan import TaskPlan
 from tests.support.delete_files import commit_position_deletes
 from tests.support.tables import (
     add_parquet_file,

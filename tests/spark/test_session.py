@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import json
+import pkgutil
 import subprocess
 import sys
 from typing import Any
@@ -12,6 +12,8 @@ import pytest
 
 import icestream.spark as ice_spark
 from icestream.errors import InvalidArgumentError
+from icestream.memory import DEFAULT_MEMORY, parse_bytes
+from icestream.spark.task_plan import SessionDefaults
 from tests.support.process import run_in_fresh_process
 
 
@@ -68,10 +70,29 @@ def test_a_memory_that_is_no_size_is_refused_before_spark_starts() -> None:
         ice_spark.session(memory="lots")
 
 
-def test_the_functions_win_over_the_modules_of_their_name() -> None:
-    for name in ice_spark.__all__:
-        importlib.import_module(f"icestream.spark.{name}")
-        assert callable(getattr(ice_spark, name))
+def test_every_public_name_is_a_function_and_no_module_has_it() -> None:
+    modules = {module.name for module in pkgutil.iter_modules(ice_spark.__path__)}
+    assert modules.isdisjoint(ice_spark.__all__)
+    assert all(callable(getattr(ice_spark, name)) for name in ice_spark.__all__)
+    assert dir(ice_spark) == ice_spark.__all__
+
+
+def test_what_hands_out_a_plan_imports_neither_arrow_nor_pyiceberg() -> None:
+    """Spark starts a process for it, each time."""
+    source = """
+import json, sys
+import pyspark.sql.datasource
+before = set(sys.modules)
+import icestream.spark.source
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+    added = json.loads(_in_a_fresh_process(source))
+    assert "icestream.spark.source" in added
+    assert not [name for name in added if name.partition(".")[0] in ("pyarrow", "pyiceberg")]
+
+
+def test_the_defaults_of_a_session_are_those_of_the_library() -> None:
+    assert SessionDefaults().memory_bytes == parse_bytes(DEFAULT_MEMORY)
 
 
 def test_importing_icestream_spark_does_not_import_pyspark() -> None:

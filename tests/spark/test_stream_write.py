@@ -21,9 +21,9 @@ import icestream.spark as ice_spark
 from icestream.commit.load_id import batch_load_id
 from icestream.errors import InvalidArgumentError, StreamError
 from icestream.spark.errors import typed
-from icestream.spark.planning import SessionDefaults
 from icestream.spark.stream_id import QUERY_ID_KEY
 from icestream.spark.stream_sink import IcestreamStreamWriter
+from icestream.spark.task_plan import SessionDefaults
 from tests.support.process import REPOSITORY
 from tests.support.spark_orders import ORDERS, order_ids, stored
 from tests.support.spark_stream import Copying, append_orders, catalog_options, write_orders

@@ -2,54 +2,12 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-from icestream.memory import DEFAULT_MEMORY, parse_bytes
 from icestream.read.scan import Scan
 from icestream.read.split import Split
 from icestream.spark.packing import pack, wanted_tasks
+from icestream.spark.task_plan import SessionDefaults, TaskPlan
 
 _SMALLEST_CUT_BYTES = 8 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class SessionDefaults:
-    """What reads take from a session, unless they are told otherwise.
-
-    Attributes:
-        cores: Tasks that run at once.
-        memory_bytes: What each of them may hold.
-        batch_rows: The most rows in a batch; None leaves it to the scan.
-    """
-
-    cores: int = 1
-    memory_bytes: int = parse_bytes(DEFAULT_MEMORY)
-    batch_rows: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TaskPlan:
-    """What the tasks of a read do.
-
-    Attributes:
-        shares: For each task its splits, pickled.
-        memory_bytes: What a task may hold.
-        batch_rows: The most rows in a batch; None leaves it to the scan.
-    """
-
-    shares: tuple[bytes, ...]
-    memory_bytes: int
-    batch_rows: int | None
-
-    @classmethod
-    def of(
-        cls, packed: Sequence[Sequence[Split]], *, memory_bytes: int, batch_rows: int | None
-    ) -> TaskPlan:
-        """A plan for shares of splits."""
-        shares = tuple(pickle.dumps(list(splits)) for splits in packed)
-        return cls(shares, memory_bytes, batch_rows)
 
 
 def plan_tasks(

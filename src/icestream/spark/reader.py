@@ -1,17 +1,13 @@
-"""Readers of `format("icestream")`: shares are handed out where Spark plans, and read in tasks.
+"""Readers of `format("icestream")` that plan a table themselves, where Spark plans.
 
-One reads a plan that `icestream.spark.read` has made; the others plan a table themselves, in the
-Python process in which Spark plans, and one of them takes the filters of the query over.
+One of them takes the filters of the query over.
 """
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
@@ -19,65 +15,20 @@ from pyiceberg.expressions.parser import parse
 from pyiceberg.io import FileIO
 from pyiceberg.table import StaticTable, Table
 from pyiceberg.table.metadata import TableMetadata
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import Filter
 from pyspark.sql.types import StructType
 
 from icestream.errors import InvalidArgumentError
 from icestream.file_access import without_catalog_secrets
-from icestream.read.order import TaskOrder
 from icestream.read.request import request
-from icestream.read.scan import Scan, read_splits, scan
-from icestream.read.split import Split
-from icestream.spark.conversion import SparkBatches
+from icestream.read.scan import Scan, scan
 from icestream.spark.filters import pushed
-from icestream.spark.planning import SessionDefaults, TaskPlan, plan_tasks
+from icestream.spark.planning import plan_tasks
 from icestream.spark.read_options import ReadOptions
+from icestream.spark.share_reader import Share, ShareReader
 from icestream.spark.tables import load_table, open_catalog
-from icestream.spark.task_failure import note_error
+from icestream.spark.task_plan import SessionDefaults, TaskPlan
 from icestream.spark.types import spark_schema
-
-
-class Share(InputPartition):  # type: ignore[misc]
-    """One task's splits, pickled; the base class holds them as `value`."""
-
-
-class ShareReader(DataSourceReader):  # type: ignore[misc]
-    """Hands out the shares of a plan on the driver's side and reads one in a task."""
-
-    def __init__(self, plan: TaskPlan) -> None:
-        self._shares = plan.shares
-        self._memory_bytes = plan.memory_bytes
-        self._batch_rows = plan.batch_rows
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What a task needs: its share comes as a partition, the others need not travel."""
-        return {**self.__dict__, "_shares": ()}
-
-    def partitions(self) -> list[Share]:
-        """One share for each task."""
-        return [Share(share) for share in self._shares]
-
-    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """Read a share.
-
-        Memory: what the scan holds stays within the task's limit; a batch is on its way to the JVM
-            beside it.
-        """
-        if not isinstance(partition, Share):  # Spark's stand-in for a plan without partitions
-            return
-        splits: list[Split] = pickle.loads(partition.value)
-        with (
-            note_error(),
-            read_splits(
-                splits,
-                memory=self._memory_bytes,
-                batch_size=self._batch_rows,
-                order=TaskOrder(),
-            ) as batches,
-        ):
-            convert = SparkBatches(batches.schema)
-            for batch in batches:
-                yield convert(batch)
 
 
 @dataclass(frozen=True, slots=True)

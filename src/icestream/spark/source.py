@@ -9,20 +9,21 @@ from __future__ import annotations
 import base64
 import pickle
 import zlib
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from icestream.spark.plain_errors import plain_errors
-from icestream.spark.planning import SessionDefaults, TaskPlan
-from icestream.spark.read_options import ReadOptions
-from icestream.spark.reader import PinnedTable, PushingReader, ShareReader, TableRead, TableReader
 from icestream.spark.secrets import PLAN_OPTION
-from icestream.spark.sink import IcestreamWriter
-from icestream.spark.stream_options import StreamOptions, without_stream_options
-from icestream.spark.stream_reader import IcestreamStreamReader
-from icestream.spark.stream_sink import IcestreamStreamWriter
+from icestream.spark.share_reader import ShareReader
+from icestream.spark.task_plan import SessionDefaults, TaskPlan
+
+# The rest is imported by the methods that need it: Spark starts a Python process for each step.
+if TYPE_CHECKING:
+    from icestream.spark.reader import PinnedTable
+    from icestream.spark.sink import IcestreamWriter
+    from icestream.spark.stream_reader import IcestreamStreamReader
+    from icestream.spark.stream_sink import IcestreamStreamWriter
 
 FORMAT = "icestream"
 
@@ -45,6 +46,11 @@ class IcestreamSource(DataSource):  # type: ignore[misc]
 
     def schema(self) -> StructType:
         """The columns of the table, which is loaded now: that state of it will be read."""
+        from icestream.spark.plain_errors import plain_errors
+        from icestream.spark.read_options import ReadOptions
+        from icestream.spark.reader import PinnedTable, TableRead
+        from icestream.spark.stream_options import without_stream_options
+
         with plain_errors():
             # Whether this is for a stream is not known here; `reader` refuses options of streams.
             options = ReadOptions.of(without_stream_options(self.options))
@@ -60,6 +66,11 @@ class IcestreamSource(DataSource):  # type: ignore[misc]
         pinned, self._pinned = self._pinned, None
         if PLAN_OPTION in given:
             return ShareReader(plan_of_option(given[PLAN_OPTION]))
+
+        from icestream.spark.plain_errors import plain_errors
+        from icestream.spark.read_options import ReadOptions
+        from icestream.spark.reader import PinnedTable, PushingReader, TableRead, TableReader
+
         with plain_errors():
             options = ReadOptions.of(given)
             read = TableRead(pinned or PinnedTable.load(options), options, self.defaults)
@@ -68,6 +79,12 @@ class IcestreamSource(DataSource):  # type: ignore[misc]
 
     def streamReader(self, schema: StructType) -> IcestreamStreamReader:  # noqa: N802 - Spark's name
         """The reader of a stream: see `icestream.spark.stream_reader`."""
+        from icestream.spark.plain_errors import plain_errors
+        from icestream.spark.read_options import ReadOptions
+        from icestream.spark.reader import PinnedTable, TableRead
+        from icestream.spark.stream_options import StreamOptions, without_stream_options
+        from icestream.spark.stream_reader import IcestreamStreamReader
+
         given = dict(self.options)
         self.options.clear()  # as in `reader`
         pinned, self._pinned = self._pinned, None
@@ -79,11 +96,16 @@ class IcestreamSource(DataSource):  # type: ignore[misc]
 
     def writer(self, schema: Any, overwrite: bool) -> IcestreamWriter:
         """The writer of a frame: see `icestream.spark.sink`."""
+        from icestream.spark.sink import IcestreamWriter
+
         defaults = {"memory": str(self.defaults.memory_bytes)}
         return IcestreamWriter({**defaults, **self.options}, schema, overwrite)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> IcestreamStreamWriter:  # noqa: N802
         """The writer of a micro-batch: see `icestream.spark.stream_sink`."""
+        from icestream.spark.plain_errors import plain_errors
+        from icestream.spark.stream_sink import IcestreamStreamWriter
+
         with plain_errors():
             return IcestreamStreamWriter(self.options, schema, overwrite, self.defaults)
 

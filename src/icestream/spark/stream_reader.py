@@ -28,11 +28,13 @@ from icestream.read.request import request
 from icestream.read.scan import Scan
 from icestream.spark.followed_branch import FollowedBranch, Stretch
 from icestream.spark.plain_errors import plain_errors
-from icestream.spark.planning import TaskPlan, plan_tasks
-from icestream.spark.reader import PinnedTable, Share, ShareReader, TableRead
+from icestream.spark.planning import plan_tasks
+from icestream.spark.reader import PinnedTable, TableRead
+from icestream.spark.share_reader import Share, ShareReader
 from icestream.spark.stream_offset import StreamOffset
 from icestream.spark.stream_options import HAS_ADMISSION_CONTROL, StreamOptions
 from icestream.spark.tables import open_catalog
+from icestream.spark.task_plan import TaskPlan
 
 _bases: tuple[type, ...] = (DataSourceStreamReader,)
 if HAS_ADMISSION_CONTROL:

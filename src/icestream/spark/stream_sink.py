@@ -28,7 +28,6 @@ from icestream.commit.load_id import batch_load_id
 from icestream.errors import InvalidArgumentError
 from icestream.spark.frame_schema import arrow_schema
 from icestream.spark.plain_errors import plain_errors
-from icestream.spark.planning import SessionDefaults
 from icestream.spark.sink import SinkOptions
 from icestream.spark.stream_id import (
     QUERY_ID_KEY,
@@ -37,6 +36,7 @@ from icestream.spark.stream_id import (
     refuse_other_query,
 )
 from icestream.spark.table_write import PlannedWrite
+from icestream.spark.task_plan import SessionDefaults
 from icestream.spark.task_write import TaskResult
 from icestream.spark.written_frame import plan
 

@@ -15,7 +15,7 @@ from icestream.machine import allocator_variables
 from icestream.memory import DEFAULT_MEMORY, parse_bytes
 from icestream.spark.installed import pyspark_module
 from icestream.spark.java import java_environment
-from icestream.spark.register import register
+from icestream.spark.registration import register
 from icestream.spark.secrets import REDACTION_SETTINGS
 from icestream.spark.settings import BATCH_ROWS_SETTING, MEMORY_SETTING, PUSHDOWN_SETTING
 

@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from icestream.commit.load_id import batch_load_id
-from icestream.spark.merge import merge
+from icestream.spark.merge_frame import merge
 from icestream.spark.stream_id import (
     QUERY_ID_KEY,
     QUERY_ID_PROPERTY,

@@ -8,9 +8,9 @@ from weakref import WeakKeyDictionary
 from icestream.memory import DEFAULT_MEMORY, parse_bytes
 from icestream.spark.cores import cores_of
 from icestream.spark.installed import pyspark_module
-from icestream.spark.planning import SessionDefaults
 from icestream.spark.secrets import REDACTION_SETTINGS
 from icestream.spark.settings import BATCH_ROWS_SETTING, MEMORY_SETTING, PUSHDOWN_SETTING
+from icestream.spark.task_plan import SessionDefaults
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import icestream
 from icestream.errors import InvalidArgumentError
 from icestream.spark.installed import pyspark_module
-from icestream.spark.register import register_again
+from icestream.spark.registration import register_again
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
