@@ -14,7 +14,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 import icestream as ice
 import icestream.spark as ice_spark
 from icestream.spark import keyed_frame, merge_job
-from tests.conformance.cases import Cases
+from tests.conformance.cases import Cases, SomeCases
 from tests.conformance.engines import Engine, OnSpark, opened
 from tests.conformance.shipped import bare_python, packed_environment, shipped_round
 from tests.support.killing_io import FLAG, PATH
@@ -59,7 +59,12 @@ def engine(process: SparkProcess) -> Engine:
     return OnSpark(process)
 
 
-class TestSparkCluster(Cases):
+class TestSparkCluster(SomeCases):
+    """See `SomeCases`."""
+
+
+@pytest.mark.slow
+class TestAllOnSparkCluster(Cases):
     """See `Cases`."""
 
 
@@ -73,6 +78,7 @@ def killing(tmp_path: Path) -> Iterator[SqlCatalog]:
     catalog.close()
 
 
+@pytest.mark.slow
 def test_an_executor_that_dies_while_rows_are_appended_costs_none(
     process: SparkProcess, killing: SqlCatalog, tmp_path: Path
 ) -> None:
@@ -87,7 +93,11 @@ def test_an_executor_that_dies_while_rows_are_appended_costs_none(
 
 
 @pytest.mark.parametrize(
-    ("mode", "cleans"), [("copy-on-write", True), ("merge-on-read", False)], ids=str
+    ("mode", "cleans"),
+    [
+        pytest.param("copy-on-write", True, id="copy-on-write"),
+        pytest.param("merge-on-read", False, id="merge-on-read", marks=pytest.mark.slow),
+    ],
 )
 def test_an_executor_that_dies_while_rows_are_merged_changes_none_twice(
     process: SparkProcess, killing: SqlCatalog, tmp_path: Path, mode: str, cleans: bool

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from tests.conformance.cases import Cases
+from tests.conformance.cases import Cases, SomeCases
 from tests.conformance.engines import Engine, OnSpark
 from tests.conformance.shipped import bare_python, packed_environment, shipped_round
 from tests.support.loads import make_table
@@ -25,7 +25,12 @@ def engine() -> Iterator[Engine]:
         yield OnSpark(process)
 
 
-class TestSparkConnect(Cases):
+class TestSparkConnect(SomeCases):
+    """See `SomeCases`."""
+
+
+@pytest.mark.slow
+class TestAllOnSparkConnect(Cases):
     """See `Cases`."""
 
 
