@@ -9,7 +9,7 @@ JAVA := .venv-interop
 JAVA_STAMP := $(JAVA)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench bench-spark bench-quick peers java interop soak conformance spark-matrix clean
+.PHONY: help install demo test lint format bench bench-spark bench-quick peers java interop soak test-spark conformance spark-matrix clean
 
 help:  ## What there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -70,6 +70,9 @@ bench-quick: install  ## The same at a hundredth of the size
 	$(BIN)/python -m benchmarks.run --quick
 	$(BIN)/python -m benchmarks.write --quick
 	$(BIN)/python -m benchmarks.merge --quick
+
+test-spark: install  ## All tests of Spark, the long ones too (minutes)
+	$(BIN)/python -m pytest -m 'slow or not slow' tests/spark
 
 conformance: install  ## The same cases in-process and on Spark: local, a cluster, Spark Connect
 	$(BIN)/python -m pytest -m 'slow or not slow' tests/conformance

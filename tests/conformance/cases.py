@@ -68,8 +68,8 @@ def _stored(table: Table) -> list[Row]:
     return _rows(table.refresh().scan().to_arrow())
 
 
-class SomeCases:
-    """The cases that every engine runs in `make test`."""
+class Cases:
+    """The suite."""
 
     def test_values_of_every_type_come_back(self, engine: Engine, catalog: SqlCatalog) -> None:
         rows = _typed_rows()
@@ -80,49 +80,6 @@ class SomeCases:
         assert _texts(table.scan().to_arrow()) == _texts(rows)
         assert _texts(engine.read(catalog, "db.typed")) == _texts(rows)
         assert nothing_in_vain(table)
-
-    def test_a_load_happens_once_and_to_its_branch(
-        self, engine: Engine, catalog: SqlCatalog
-    ) -> None:
-        table = filled(catalog, _A)
-        table.manage_snapshots().create_branch(snapshots_of(table)[0], "audit").commit()
-        options = {"branch": "audit", "load_id": "monday", "properties": {"by": "me"}}
-        first = engine.write("append", catalog, "db.t", stream(_B), **options)
-        again = engine.write("append", catalog, "db.t", stream(_B), **options)
-        assert (first.already_committed, again.already_committed) == (False, True)
-        assert (again.snapshot_id, again.rows_inserted) == (first.snapshot_id, 2)
-        assert _rows(engine.read(catalog, "db.t", branch="audit")) == [*_A, *_B]
-        assert _rows(engine.read(catalog, "db.t")) == _A
-        assert table.refresh().snapshot_by_name("audit").summary["by"] == "me"
-
-    def test_rows_are_merged(self, engine: Engine, catalog: SqlCatalog, mode: str) -> None:
-        table = filled(catalog, _A, _B, [(21, 3, "q")])
-        rows = [(2, 5, "B"), (3, 1, "c"), (4, 6, "d"), (12, 0, ""), (2, 4, "no")]
-        given = stream(rows, at=pa.array([2, 1, 1, 1, 1]), op=pa.array(["U", "U", "I", "D", "U"]))
-        report = engine.write(
-            "merge",
-            catalog,
-            "db.t",
-            given,
-            on="id",
-            delete_when="op = 'D'",
-            on_duplicate="last",
-            last_by="at",
-            write_mode=mode,
-        )
-        expected = [(1, 1, "a"), (2, 5, "B"), (3, 1, "c"), (4, 6, "d"), (11, 2, "k"), (21, 3, "q")]
-        assert _rows(engine.read(catalog, "db.t")) == _stored(table) == expected
-        counts = (report.rows_inserted, report.rows_updated, report.rows_deleted)
-        assert counts == (1, 1, 1)
-        assert (report.rows_unchanged, report.rows_superseded) == (1, 1)
-        on_read = mode == "merge-on-read"
-        assert (report.write_mode, report.files_removed) == (mode, 0 if on_read else 2)
-        assert len(snapshots_of(table)) == 4
-        assert nothing_in_vain(table)
-
-
-class Cases(SomeCases):
-    """All cases."""
 
     def test_filters_columns_and_older_snapshots_are_read(
         self, engine: Engine, catalog: SqlCatalog
@@ -199,7 +156,46 @@ class Cases(SomeCases):
         assert len(snapshots_of(table)) == 3
         assert _rows(engine.read(catalog, "db.t", where="extra > 1")) == [(11, 2, "k", 1.5)]
 
+    def test_a_load_happens_once_and_to_its_branch(
+        self, engine: Engine, catalog: SqlCatalog
+    ) -> None:
+        table = filled(catalog, _A)
+        table.manage_snapshots().create_branch(snapshots_of(table)[0], "audit").commit()
+        options = {"branch": "audit", "load_id": "monday", "properties": {"by": "me"}}
+        first = engine.write("append", catalog, "db.t", stream(_B), **options)
+        again = engine.write("append", catalog, "db.t", stream(_B), **options)
+        assert (first.already_committed, again.already_committed) == (False, True)
+        assert (again.snapshot_id, again.rows_inserted) == (first.snapshot_id, 2)
+        assert _rows(engine.read(catalog, "db.t", branch="audit")) == [*_A, *_B]
+        assert _rows(engine.read(catalog, "db.t")) == _A
+        assert table.refresh().snapshot_by_name("audit").summary["by"] == "me"
+
     @pytest.mark.parametrize("mode", MODES)
+    def test_rows_are_merged(self, engine: Engine, catalog: SqlCatalog, mode: str) -> None:
+        table = filled(catalog, _A, _B, [(21, 3, "q")])
+        rows = [(2, 5, "B"), (3, 1, "c"), (4, 6, "d"), (12, 0, ""), (2, 4, "no")]
+        given = stream(rows, at=pa.array([2, 1, 1, 1, 1]), op=pa.array(["U", "U", "I", "D", "U"]))
+        report = engine.write(
+            "merge",
+            catalog,
+            "db.t",
+            given,
+            on="id",
+            delete_when="op = 'D'",
+            on_duplicate="last",
+            last_by="at",
+            write_mode=mode,
+        )
+        expected = [(1, 1, "a"), (2, 5, "B"), (3, 1, "c"), (4, 6, "d"), (11, 2, "k"), (21, 3, "q")]
+        assert _rows(engine.read(catalog, "db.t")) == _stored(table) == expected
+        counts = (report.rows_inserted, report.rows_updated, report.rows_deleted)
+        assert counts == (1, 1, 1)
+        assert (report.rows_unchanged, report.rows_superseded) == (1, 1)
+        on_read = mode == "merge-on-read"
+        assert (report.write_mode, report.files_removed) == (mode, 0 if on_read else 2)
+        assert len(snapshots_of(table)) == 4
+        assert nothing_in_vain(table)
+
     def test_rows_that_can_not_be_stored_or_merged_are_refused(
         self, engine: Engine, catalog: SqlCatalog
     ) -> None:

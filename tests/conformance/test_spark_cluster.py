@@ -14,7 +14,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 import icestream as ice
 import icestream.spark as ice_spark
 from icestream.spark import keyed_frame, merge_job
-from tests.conformance.cases import Cases, SomeCases
+from tests.conformance.cases import Cases
 from tests.conformance.engines import Engine, OnSpark, opened
 from tests.conformance.shipped import bare_python, packed_environment, shipped_round
 from tests.support.killing_io import FLAG, PATH
@@ -26,8 +26,8 @@ from tests.support.spark_process import SparkProcess
 from tests.support.stored import folder_of, referenced_files, stored_files
 from tests.support.tables import make_catalog
 
-# The first test waits for JVMs, which take long where others work, too.
-pytestmark = pytest.mark.timeout(400)
+# The first test waits for JVMs, which take long where others work, too. Run by make conformance.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 _ROWS = 40_000
 # Two applications have room at once.
@@ -59,12 +59,7 @@ def engine(process: SparkProcess) -> Engine:
     return OnSpark(process)
 
 
-class TestSparkCluster(SomeCases):
-    """See `SomeCases`."""
-
-
-@pytest.mark.slow
-class TestAllOnSparkCluster(Cases):
+class TestSparkCluster(Cases):
     """See `Cases`."""
 
 
@@ -78,7 +73,6 @@ def killing(tmp_path: Path) -> Iterator[SqlCatalog]:
     catalog.close()
 
 
-@pytest.mark.slow
 def test_an_executor_that_dies_while_rows_are_appended_costs_none(
     process: SparkProcess, killing: SqlCatalog, tmp_path: Path
 ) -> None:
@@ -96,7 +90,7 @@ def test_an_executor_that_dies_while_rows_are_appended_costs_none(
     ("mode", "cleans"),
     [
         pytest.param("copy-on-write", True, id="copy-on-write"),
-        pytest.param("merge-on-read", False, id="merge-on-read", marks=pytest.mark.slow),
+        pytest.param("merge-on-read", False, id="merge-on-read"),
     ],
 )
 def test_an_executor_that_dies_while_rows_are_merged_changes_none_twice(
@@ -148,7 +142,6 @@ def _merge(spark: Any, properties: dict[str, str], rows: int, mode: str, cleans:
         catalog.close()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("packed", [False, True], ids=["code", "environment"])
 def test_executors_without_icestream_get_it_from_the_driver(
     cluster: SparkCluster, catalog: SqlCatalog, tmp_path: Path, packed: bool

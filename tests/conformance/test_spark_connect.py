@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from tests.conformance.cases import Cases, SomeCases
+from tests.conformance.cases import Cases
 from tests.conformance.engines import Engine, OnSpark
 from tests.conformance.shipped import bare_python, packed_environment, shipped_round
 from tests.support.loads import make_table
 from tests.support.spark_process import SparkProcess
 
-# The first test waits for JVMs, which take long where others work, too.
-pytestmark = pytest.mark.timeout(400)
+# The first test waits for JVMs, which take long where others work, too. Run by make conformance.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 @pytest.fixture(scope="module")
@@ -25,16 +25,10 @@ def engine() -> Iterator[Engine]:
         yield OnSpark(process)
 
 
-class TestSparkConnect(SomeCases):
-    """See `SomeCases`."""
-
-
-@pytest.mark.slow
-class TestAllOnSparkConnect(Cases):
+class TestSparkConnect(Cases):
     """See `Cases`."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("packed", [False, True], ids=["code", "environment"])
 def test_a_server_without_icestream_gets_it_from_the_client(
     catalog: SqlCatalog, tmp_path: Path, packed: bool

@@ -202,6 +202,7 @@ PUSHED: list[tuple[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 def test_an_expression_lets_those_rows_pass_that_spark_would(spark: Any, table: Table) -> None:
     conditions = [sf.expr(condition).alias(str(n)) for n, (condition, _) in enumerate(PUSHED)]
     answers = ice_spark.read(spark, table).select("id", *conditions).collect()
@@ -217,6 +218,7 @@ def test_an_expression_lets_those_rows_pass_that_spark_would(spark: Any, table: 
     assert wrong == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("condition", "files"),
     [

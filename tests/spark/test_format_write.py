@@ -53,6 +53,7 @@ def test_a_frame_is_appended_as_one_snapshot(
     assert len(files) == 3, "the second load wrote none"
 
 
+@pytest.mark.slow
 def test_a_task_may_hold_what_the_session_says(spark: Any, catalog: SqlCatalog) -> None:
     catalog.create_table("db.orders", ORDERS)
     spark.conf.set(MEMORY_SETTING, "100000")
@@ -116,6 +117,7 @@ def test_spark_itself_refuses_partition_by(spark: Any, catalog: SqlCatalog) -> N
         _write(orders(spark, 1), catalog).partitionBy("region").save("db.orders")
 
 
+@pytest.mark.slow
 def test_a_failing_task_leaves_nothing(spark: Any, catalog: SqlCatalog, tmp_path: Path) -> None:
     table = catalog.create_table("db.orders", ORDERS)
     before = stored(tmp_path)

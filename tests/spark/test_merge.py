@@ -178,6 +178,7 @@ def test_many_tasks_make_one_snapshot_of_a_partitioned_table_whose_rows_move(
     assert deleted.rows_deleted == sum(1 for n in [*range(60), *range(60, 90, 2)] if n % 3 == 0)
 
 
+@pytest.mark.slow
 def test_what_becomes_of_matches_and_of_others_is_the_callers_choice(
     spark: Any, catalog: SqlCatalog
 ) -> None:
@@ -264,6 +265,7 @@ def _keyed_stream(schema: Schema, rows: list[dict[str, Any]]) -> tuple[pa.Table,
     return ours.cast(kinds), theirs
 
 
+@pytest.mark.slow
 def test_every_type_can_be_a_part_of_the_key(spark: Any, catalog: SqlCatalog, mode: str) -> None:
     """Rows differ by one column each; zeros match whatever their sign, and so do NaNs."""
     schema = _keyed_schema()
@@ -286,6 +288,7 @@ def test_every_type_can_be_a_part_of_the_key(spark: Any, catalog: SqlCatalog, mo
     assert (again.rows_unchanged, again.snapshot_id) == (old.num_rows, None)
 
 
+@pytest.mark.slow
 def test_a_single_column_rules_files_out_whatever_its_type(spark: Any, catalog: SqlCatalog) -> None:
     """By bounds, where Iceberg has an order for the type."""
     schema = _keyed_schema()
@@ -330,6 +333,7 @@ def test_duplicates_in_the_frame_are_refused_with_examples(spark: Any, catalog: 
     assert listing(table) == before
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("many_tasks")
 @pytest.mark.parametrize("kind", [pa.float64(), pa.timestamp("us", tz="UTC")], ids=str)
 def test_the_last_of_duplicates_can_count(
@@ -349,6 +353,7 @@ def test_the_last_of_duplicates_can_count(
     assert (report.rows_superseded, report.target_duplicates) == (5, 1)
 
 
+@pytest.mark.slow
 def test_the_last_row_of_a_partition_counts_where_no_column_says(
     spark: Any, catalog: SqlCatalog
 ) -> None:
@@ -392,6 +397,7 @@ def _evolved(catalog: Catalog) -> Callable[[str], Table]:
     return make
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["few", "many_tasks"])
 def test_files_of_older_schemas_specs_and_with_deletes_are_merged_into(
     spark: Any, catalog: SqlCatalog, mode: str, way: str, request: pytest.FixtureRequest
@@ -406,6 +412,7 @@ def test_files_of_older_schemas_specs_and_with_deletes_are_merged_into(
     assert (report.rows_updated, report.rows_inserted, report.target_duplicates) == (3, 2, 1)
 
 
+@pytest.mark.slow
 def test_the_schema_evolves_in_the_same_commit_or_columns_are_discarded(
     spark: Any, catalog: SqlCatalog
 ) -> None:
@@ -419,6 +426,7 @@ def test_the_schema_evolves_in_the_same_commit_or_columns_are_discarded(
     assert report.rows_updated == 3
 
 
+@pytest.mark.slow
 def test_a_branch_a_load_id_and_what_is_empty(spark: Any, catalog: SqlCatalog) -> None:
     pair = _Pair(spark, _filled(catalog, _A))
     head = pair.ours.current_snapshot()
@@ -476,6 +484,7 @@ def test_columns_that_clash_or_have_no_type_are_refused(spark: Any, catalog: Sql
 # What others do meanwhile, and what fails
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["running", "committing"])
 def test_rows_that_others_change_meanwhile_refuse_it_and_others_do_not(
     spark: Any, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch, when: str
@@ -510,6 +519,7 @@ def test_rows_that_others_change_meanwhile_refuse_it_and_others_do_not(
     assert not [name for name in listing(table) if "in-flight" in name]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("many_tasks")
 def test_a_frame_that_is_another_one_each_time_is_computed_once(
     spark: Any, catalog: SqlCatalog
@@ -541,6 +551,7 @@ def _damage(path: str, column: int) -> None:
         file.write(b"\xff" * chunk.total_compressed_size)
 
 
+@pytest.mark.slow
 def test_a_merge_that_fails_for_good_leaves_nothing_behind(spark: Any, catalog: SqlCatalog) -> None:
     table = filled(catalog, _A, _B)
     before, rows = listing(table), stream(_NEW)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.transforms import IdentityTransform
 from pyspark.sql import functions as sf
@@ -17,6 +18,7 @@ from tests.support.spark_format import format_reader
 from tests.support.tables import add_parquet_file, data_file_paths
 
 
+@pytest.mark.slow
 def test_metadata_columns_follow_the_columns_and_can_be_queried(
     spark: Any, catalog: SqlCatalog
 ) -> None:

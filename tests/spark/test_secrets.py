@@ -65,6 +65,7 @@ def _encoded(text: str) -> list[bytes]:
     return found
 
 
+@pytest.mark.slow
 def test_neither_plans_nor_the_event_log_show_credentials_or_the_plan(tmp_path: Path) -> None:
     (tmp_path / "events").mkdir()
     shown = run_in_fresh_process(_READS.format(folder=str(tmp_path))).result

@@ -361,6 +361,7 @@ def test_tasks_get_neither_credentials_nor_the_tables_metadata(
     assert len(state) < 1000
 
 
+@pytest.mark.slow
 def test_spark_copies_a_table_that_grows_meanwhile(
     spark: Any, catalog: SqlCatalog, tmp_path: Path, table: Table
 ) -> None:

@@ -101,6 +101,7 @@ def test_a_batch_that_spark_runs_again_is_written_once(
     assert not [name for name in added if "in-flight" in name]
 
 
+@pytest.mark.slow
 def test_a_driver_that_is_killed_after_the_commit_writes_nothing_twice(
     spark: Any, catalog: SqlCatalog, tmp_path: Path, copy: Table
 ) -> None:
@@ -124,6 +125,7 @@ def test_a_driver_that_is_killed_after_the_commit_writes_nothing_twice(
     assert len(copy.metadata.snapshots) == 2
 
 
+@pytest.mark.slow
 def test_another_query_of_the_same_name_is_refused(
     spark: Any, catalog: SqlCatalog, tmp_path: Path, table: Table, copy: Table
 ) -> None:
@@ -139,6 +141,7 @@ def test_another_query_of_the_same_name_is_refused(
     assert _files_below(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_an_empty_micro_batch_makes_no_snapshot(
     spark: Any, catalog: SqlCatalog, tmp_path: Path, table: Table, copy: Table
 ) -> None:
@@ -148,6 +151,7 @@ def test_an_empty_micro_batch_makes_no_snapshot(
     assert copy.refresh().metadata.snapshots == []
 
 
+@pytest.mark.slow
 def test_a_failing_task_leaves_no_file_behind_and_the_batch_can_be_run_again(
     spark: Any, catalog: SqlCatalog, tmp_path: Path, table: Table, copy: Table
 ) -> None:

@@ -33,6 +33,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, An
     return run_in_fresh_process(failing_writes, str(folder), timeout_seconds=400).result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["helper", "format"])
 def test_a_task_that_fails_once_is_tried_again_and_rows_are_exact(
     outcomes: dict[str, dict[str, Any]], how: str
@@ -46,6 +47,7 @@ def test_a_task_that_fails_once_is_tried_again_and_rows_are_exact(
     assert outcome["markers"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["helper", "format"])
 def test_a_task_that_always_fails_changes_nothing_and_leaves_nothing(
     outcomes: dict[str, dict[str, Any]], how: str
@@ -58,6 +60,7 @@ def test_a_task_that_always_fails_changes_nothing_and_leaves_nothing(
     assert outcome["markers"] == []
 
 
+@pytest.mark.slow
 def test_the_caller_gets_a_typed_error_with_sparks_as_its_cause(
     outcomes: dict[str, dict[str, Any]],
 ) -> None:
@@ -66,6 +69,7 @@ def test_the_caller_gets_a_typed_error_with_sparks_as_its_cause(
     assert outcome["cause"] == "PythonException"
 
 
+@pytest.mark.slow
 def test_an_error_of_ours_arrives_whole(spark: Any, catalog: SqlCatalog) -> None:
     table = catalog.create_table("db.strict", pa.schema([pa.field("id", pa.int64(), False)]))
     frame = spark.range(9).select(sf.when(sf.col("id") != 7, sf.col("id")).alias("id"))
@@ -76,6 +80,7 @@ def test_an_error_of_ours_arrives_whole(spark: Any, catalog: SqlCatalog) -> None
     assert type(caught.value.__cause__).__name__ == "PythonException"
 
 
+@pytest.mark.slow
 def test_a_task_says_that_its_memory_is_too_small(spark: Any, catalog: SqlCatalog) -> None:
     catalog.create_table("db.orders", ORDERS)
     with pytest.raises(ice.MemoryBudgetError) as caught:
@@ -94,6 +99,7 @@ def test_a_query_that_is_wrong_stays_sparks_error() -> None:
     assert found.column == "a"
 
 
+@pytest.mark.slow
 def test_files_of_an_attempt_that_lost_are_not_committed_and_are_found_as_orphans(
     spark: Any, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
