@@ -24,7 +24,7 @@ _numbers = itertools.count()
 _Catalog = tuple[SqlCatalog, dict[str, str]]
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
 def catalog(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[_Catalog]:

@@ -43,7 +43,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", ["out.parquet", "out.csv", "out.json", "out.arrow"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "out.parquet",
+        "out.json",
+        pytest.param("out.csv", marks=pytest.mark.slow),
+        pytest.param("out.arrow", marks=pytest.mark.slow),
+    ],
+)
 def test_a_scan_to_a_file_takes_no_more_than_its_limit(folder: Path, name: str) -> None:
     options = ("--memory", "32MB", "-o", name)
     report = run_in_fresh_process(

