@@ -73,6 +73,7 @@ def test_narrow_rows_stay_inside_the_limit(directory: str) -> None:
     _measured(directory, Load(4_000_000, 100, memory="16MB", columns=2))
 
 
+@pytest.mark.slow
 def test_ten_times_the_rows_take_the_same_memory(tmp_path: Path) -> None:
     one, ten = (
         _measured(str(_new_folder(tmp_path, rows)), Load(rows, 8, memory="16MB"))

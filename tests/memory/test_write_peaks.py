@@ -68,6 +68,7 @@ def test_ten_times_the_rows_take_no_more_memory(tmp_path: Path) -> None:
     assert long.peak_rss_growth_bytes <= short.peak_rss_growth_bytes + 16 * _MB
 
 
+@pytest.mark.slow
 def test_a_slow_object_store_does_not_have_the_file_gather_in_memory(tmp_path: Path) -> None:
     rows, limit = 2_000_000, 32 * _MB
     with s3_server() as endpoint, LatencyProxy(endpoint, latency_seconds=0.25) as proxy:

@@ -157,6 +157,7 @@ def test_rows_that_match_are_updated_and_the_others_inserted(
     assert pair.merge(stream(_NEW), on="id", write_mode=mode).snapshot_id is None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("many_tasks")
 def test_many_tasks_make_one_snapshot_of_a_partitioned_table_whose_rows_move(
     spark: Any, catalog: SqlCatalog, mode: str

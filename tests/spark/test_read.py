@@ -263,6 +263,7 @@ def test_arguments_that_do_not_fit_are_refused_before_anything_runs(
         ice_spark.read(spark, "db.missing", catalog=catalog)
 
 
+@pytest.mark.slow
 def test_a_query_that_stops_early_leaves_the_session_usable(spark: Any, orders: Table) -> None:
     frame = ice_spark.read(spark, orders)
     assert len(frame.limit(3).collect()) == 3

@@ -167,6 +167,7 @@ def test_a_failing_task_leaves_no_file_behind_and_the_batch_can_be_run_again(
     assert order_ids(copy) == list(range(20))
 
 
+@pytest.mark.slow
 def test_micro_batches_are_merged_once(
     spark: Any, catalog: SqlCatalog, tmp_path: Path, table: Table, copy: Table
 ) -> None:
