@@ -132,7 +132,7 @@ def _merge(spark: Any, properties: dict[str, str], rows: int, mode: str, cleans:
     # So few rows would be merged by one task.
     keyed_frame._FEW_BYTES = merge_job._FEW_ROWS = -1
     if not cleans:
-        import_module("icestream.spark.merge_frame").delete_write = lambda *_, **__: None
+        import_module("icestream.spark.table_write").delete_write = lambda *_, **__: None
     ids = spark.range(0, rows + rows // 2, 1, 4).where(f"id % 2 = 1 or id >= {rows}")
     frame = ids.selectExpr("id", "0L as part", "'new' as text")
     catalog = opened(properties)

@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.errors import PySparkException
 
-from icestream.spark.secrets import redact
+from icestream.redaction import redact
 from tests.support.process import run_in_fresh_process
 
 SECRET = "hush-4711-hush"

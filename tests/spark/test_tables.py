@@ -10,8 +10,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
+from icestream.catalogs import load_table
 from icestream.errors import CatalogError, InvalidArgumentError
-from icestream.spark.tables import load_table
 
 SCHEMA = Schema(NestedField(1, "id", LongType()))
 

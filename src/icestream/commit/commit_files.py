@@ -14,6 +14,7 @@ from icestream.commit.landing import landing_of
 from icestream.commit.load import Load
 from icestream.commit.overwrite import removal_of
 from icestream.commit.removal import NothingRemoved
+from icestream.commit.schema_change import evolved
 from icestream.commit.write_files import unique_files
 from icestream.errors import InvalidArgumentError
 from icestream.memory import DEFAULT_MEMORY, MemoryBudget
@@ -74,8 +75,8 @@ def commit_files(
 
 
 def _evolved(target: WriteTarget | None, files: list[NewFile]) -> SchemaChange | None:
-    if target is not None and target.schema != target.metadata.schema():
-        return SchemaChange.of(target, target.schema)
+    if target is not None and (change := evolved(target, ())) is not None:
+        return change
     if any(file.schema_id is None for file in files):
         raise InvalidArgumentError(
             "the files have an evolved schema: pass target= what write_target() returned"

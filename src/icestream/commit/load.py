@@ -29,7 +29,7 @@ from icestream.commit.load_id import (
     check_load_id,
     find_load,
 )
-from icestream.commit.schema_change import SchemaConflictError, loosen
+from icestream.commit.schema_change import SchemaConflictError, evolved, loosened_in_words
 from icestream.errors import InvalidArgumentError, MemoryBudgetError
 from icestream.memory import MemoryBudget, as_budget
 from icestream.report import WriteReport
@@ -294,7 +294,7 @@ class Load:
     ) -> Change:
         rewrites = self.operation == Operation.DELETE and bool(written.files)
         deletes = (*removed.deletes, *written.deletes)
-        schema = schema or _schema_change(writer, written)
+        schema = schema or evolved(writer.target, written.loosened)
         handed_over = frozenset(file.path for file in before.files)
         written = before + written
         return Change(
@@ -335,10 +335,7 @@ class Load:
     ) -> WriteReport:
         if committed is not None and committed.already is not None:
             return self._already(committed.already)
-        loosened = (
-            f"column {writer.plan.schema.find_column_name(field_id)!r} made optional"
-            for field_id in sorted(written.loosened)
-        )
+        loosened = loosened_in_words(writer.plan.schema, written.loosened)
         return WriteReport(
             operation=change.operation.value,
             snapshot_id=committed.snapshot_id if committed else None,
@@ -386,12 +383,6 @@ def check_properties(properties: Mapping[str, str] | None) -> None:
             )
         if key in _OUR_PROPERTIES:
             raise InvalidArgumentError(f"properties has {key!r}, which every commit sets itself")
-
-
-def _schema_change(writer: TableWriter, written: Written) -> SchemaChange | None:
-    if not writer.plan.changes and not written.loosened:
-        return None
-    return SchemaChange.of(writer.target, loosen(writer.plan.schema, written.loosened))
 
 
 def _write_ids(files: Written) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 
 from icestream.commit.change import SchemaChange
 from icestream.errors import CommitConflictError
+from icestream.write.target import WriteTarget
 
 _ROOT_ID = -1
 
@@ -62,6 +63,24 @@ def apply_schema_change(
         AssertLastAssignedFieldId(last_assigned_field_id=change.base_last_column_id),
     )
     return update_table_metadata(metadata, updates), updates, requirements
+
+
+def evolved(target: WriteTarget, loosened: Collection[int]) -> SchemaChange | None:
+    """The change that makes the schema of a write's files the table's; None if it is that already.
+
+    Args:
+        target: The table, with the schema that files were written with.
+        loosened: Ids of required fields that turned out to hold nulls.
+    """
+    if target.schema == target.metadata.schema() and not loosened:
+        return None
+    return SchemaChange.of(target, loosen(target.schema, loosened))
+
+
+def loosened_in_words(schema: Schema, loosened: Collection[int]) -> tuple[str, ...]:
+    """What a report says of required fields that were made optional."""
+    names = (schema.find_column_name(field_id) for field_id in sorted(loosened))
+    return tuple(f"column {name!r} made optional" for name in names)
 
 
 def _mapping_update(metadata: TableMetadata, schema: Schema) -> tuple[TableUpdate, ...]:

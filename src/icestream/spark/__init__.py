@@ -14,7 +14,6 @@ installed.py   PySpark, or an error that says how to get it
 java.py        a Java for Spark: the machine's, or the one that pip brings
 spark_session.py   a SparkSession with settings that suit Arrow
 shipping.py    code for executors that lack it
-tables.py      a table's name -> the table, through PyIceberg's configuration
 types.py       Arrow types -> Spark types             conversion.py  Arrow as Spark wants it
 packing.py     many splits -> few tasks, by bytes
 registration.py    format("icestream") for a session  settings.py  secrets.py  what it sets, hides

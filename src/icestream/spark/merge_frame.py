@@ -13,26 +13,27 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
 
-from icestream.commit.change import SchemaChange
+from icestream.catalogs import load_table
 from icestream.commit.in_flight import InFlightWrite
 from icestream.commit.landing import TableLanding, check_branch
 from icestream.commit.live_files import LiveFiles
 from icestream.commit.load import Base, Load, Removed, check_properties
 from icestream.commit.load_id import check_load_id, find_load
-from icestream.commit.schema_change import SchemaConflictError, loosen
+from icestream.commit.schema_change import (
+    SchemaConflictError,
+    evolved,
+    loosened_in_words,
+)
 from icestream.commit.write_files import write_target
-from icestream.errors import CommitUnknownError
 from icestream.memory import MemoryBudget
 from icestream.report import MergeReport, WriteReport
 from icestream.spark.cores import cores_of
 from icestream.spark.frame_schema import arrow_schema, refuse_case_clashes
 from icestream.spark.keyed_frame import KeyedFrame
 from icestream.spark.merge_job import run_merge
-from icestream.spark.table_write import abandon
-from icestream.spark.tables import load_table
+from icestream.spark.table_write import abandon, delete_leftovers, undone_if_refused
 from icestream.spark.task_failure import driver_error
 from icestream.spark.written_frame import frame_options
-from icestream.upkeep.orphans import delete_write
 from icestream.upsert.key_hash import KeyHash
 from icestream.upsert.merge import bytes_read
 from icestream.upsert.merge_plan import MergePlan, written_columns
@@ -184,22 +185,16 @@ class _SparkMerge:
         in_flight = InFlightWrite(target, operation="merge")
         try:
             work, row_filter, part = self._run_jobs(work, in_flight)
-            report = self._commit(work, row_filter, part)
-            in_flight.committed()
-        except CommitUnknownError:
-            raise
         except BaseException as error:
             abandon(target)
             shown = driver_error(error, what=f"merging into {target.table}")
             if shown is error:
                 raise
             raise shown from error
-        if report.already_committed:
-            delete_write(target)
-        elif part.retried:  # a worker that was killed could not delete its files
-            kept = [file.path for file in part.written.files]
-            kept += [file.file_path for file in part.written.deletes]
-            delete_write(target, keep=kept)
+        with undone_if_refused(target):
+            report = self._commit(work, row_filter, part)
+        in_flight.committed()
+        delete_leftovers(self._table, target, report, part.written, retried=part.retried)
         return self._report(report, self._facts(work, part), schema_plan, part)
 
     def _plan(self, base: WriteTarget) -> tuple[MergePlan, SchemaPlan]:
@@ -249,12 +244,9 @@ class _SparkMerge:
             bytes_spilled=part.written.bytes_spilled,
             conflict_filter=row_filter if serializable else None,
         )
-        schema = None
-        target, loosened = work.target, part.written.loosened
-        if target.schema != target.metadata.schema() or loosened:
-            schema = SchemaChange.of(target, loosen(target.schema, loosened))
+        schema = evolved(work.target, part.written.loosened)
         load = self._load(removed)
-        return load.run_files(part.written.files, schema, planned=target.metadata)
+        return load.run_files(part.written.files, schema, planned=work.target.metadata)
 
     def _load(self, removed: Removed) -> Load:
         return Load(
@@ -293,7 +285,8 @@ class _SparkMerge:
         known["seconds"] = time.monotonic() - self._began
         known["memory_limit_bytes"] = self._told.memory_bytes
         if schema_plan is not None and part is not None and not report.already_committed:
-            known["schema_changes"] = schema_plan.changes
+            loosened = loosened_in_words(schema_plan.schema, part.written.loosened)
+            known["schema_changes"] = (*schema_plan.changes, *loosened)
             known["columns_discarded"] = schema_plan.discarded
             known["peak_bytes_held"] = part.peak_bytes
         return MergeReport(**known, **facts)

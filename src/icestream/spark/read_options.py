@@ -11,7 +11,8 @@ from typing import Any
 
 from icestream.errors import InvalidArgumentError
 from icestream.memory import parse_bytes
-from icestream.spark.secrets import CATALOG_PREFIX, redact
+from icestream.redaction import redact
+from icestream.spark.secrets import CATALOG_PREFIX
 
 _SHOWN = 60
 

@@ -10,13 +10,13 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.table import Table
 
+from icestream.catalogs import load_table
 from icestream.memory import parse_bytes
 from icestream.read.scan import scan
 from icestream.spark.installed import pyspark_module
 from icestream.spark.planning import plan_tasks
 from icestream.spark.registration import register, session_defaults
 from icestream.spark.secrets import PLAN_OPTION
-from icestream.spark.tables import load_table
 from icestream.spark.types import spark_schema
 
 if TYPE_CHECKING:

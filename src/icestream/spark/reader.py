@@ -18,6 +18,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyspark.sql.datasource import Filter
 from pyspark.sql.types import StructType
 
+from icestream.catalogs import load_table, open_catalog
 from icestream.errors import InvalidArgumentError
 from icestream.file_access import without_catalog_secrets
 from icestream.read.request import request
@@ -26,7 +27,6 @@ from icestream.spark.filters import pushed
 from icestream.spark.planning import plan_tasks
 from icestream.spark.read_options import ReadOptions
 from icestream.spark.share_reader import Share, ShareReader
-from icestream.spark.tables import load_table, open_catalog
 from icestream.spark.task_plan import SessionDefaults, TaskPlan
 from icestream.spark.types import spark_schema
 

@@ -6,10 +6,6 @@ to hide. `icestream.spark.register` sets them.
 
 from __future__ import annotations
 
-from icestream.redaction import redact
-
-__all__ = ["CATALOG_PREFIX", "PLAN_OPTION", "REDACTION_SETTINGS", "redact"]
-
 PLAN_OPTION = "secret-plan"  # by its name Spark's own settings hide it, where nobody sets others
 CATALOG_PREFIX = "catalog."
 

@@ -27,11 +27,11 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from icestream.catalogs import load_table, open_catalog
 from icestream.errors import IcestreamError, InvalidArgumentError
 from icestream.memory import DEFAULT_MEMORY, parse_bytes
 from icestream.spark.frame_schema import arrow_schema
-from icestream.spark.table_write import PlannedWrite, WriteOptions
-from icestream.spark.tables import load_table, open_catalog
+from icestream.spark.table_write import PlannedWrite, WriteOptions, undone_if_refused
 from icestream.spark.task_write import TaskResult
 from icestream.spark.written_frame import Creation, plan
 from icestream.write.schema import SchemaMode
@@ -163,10 +163,11 @@ class IcestreamWriter(DataSourceArrowWriter):  # type: ignore[misc]
         planned: PlannedWrite = self._planned
         results = [answer.result for answer in messages if answer is not None]
         try:
-            catalog = self._options.open_catalog()
-            into: Table | Catalog = catalog
-            if planned.new_table is None:
-                into = load_table(self._options.table, catalog)
+            with undone_if_refused(planned.target):
+                catalog = self._options.open_catalog()
+                into: Table | Catalog = catalog
+                if planned.new_table is None:
+                    into = load_table(self._options.table, catalog)
             report = planned.commit(into, results)
         except IcestreamError as error:
             raise error from None  # as above

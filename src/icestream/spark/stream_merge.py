@@ -10,6 +10,7 @@ from pyiceberg.expressions import BooleanExpression
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
+from icestream.catalogs import load_table
 from icestream.commit.load_id import batch_load_id
 from icestream.spark.merge_frame import merge
 from icestream.spark.stream_id import (
@@ -18,7 +19,6 @@ from icestream.spark.stream_id import (
     check_stream_id,
     refuse_other_query,
 )
-from icestream.spark.tables import load_table
 from icestream.upsert.options import (
     Isolation,
     NullKeys,

@@ -20,6 +20,7 @@ from pyiceberg.table import FileScanTask
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from icestream.catalogs import open_catalog
 from icestream.errors import IcestreamError
 from icestream.read.file_test import file_test
 from icestream.read.files import RetryPolicy
@@ -33,7 +34,6 @@ from icestream.spark.reader import PinnedTable, TableRead
 from icestream.spark.share_reader import Share, ShareReader
 from icestream.spark.stream_offset import StreamOffset
 from icestream.spark.stream_options import HAS_ADMISSION_CONTROL, StreamOptions
-from icestream.spark.tables import open_catalog
 from icestream.spark.task_plan import TaskPlan
 
 _bases: tuple[type, ...] = (DataSourceStreamReader,)

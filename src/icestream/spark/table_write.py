@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -14,16 +15,15 @@ from pyiceberg.table import CreateTableTransaction, Table, Transaction
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
 
-from icestream.commit.change import SchemaChange
 from icestream.commit.landing import TableLanding, check_branch
 from icestream.commit.load import Load, check_properties
 from icestream.commit.load_id import WRITE_IDS_KEY, check_load_id, find_load
 from icestream.commit.new_table import NewTable
 from icestream.commit.overwrite import removal_of
 from icestream.commit.removal import NothingRemoved
-from icestream.commit.schema_change import loosen
+from icestream.commit.schema_change import evolved, loosened_in_words
 from icestream.commit.write_files import write_target
-from icestream.errors import CommitUnknownError, InvalidArgumentError
+from icestream.errors import CommitUnknownError, IcestreamError, InvalidArgumentError
 from icestream.report import WriteReport
 from icestream.spark.frame_schema import refuse_case_clashes
 from icestream.spark.task_write import TaskResult, TaskWrite
@@ -159,37 +159,21 @@ class PlannedWrite:
             CommitUnknownError: If it is not known whether it happened; no file is deleted.
         """
         written = sum((result.written for result in results), Written())
-        try:
+        schema = evolved(self.target, written.loosened)
+        with undone_if_refused(self.target):
             if isinstance(into, Catalog):
                 report = self._create(into, written)
             else:
-                load = self._load(into)
                 planned = None if self.already else self.target.metadata
-                report = load.run_files(
-                    written.files, self._schema_change(written), planned=planned
-                )
-        except CommitUnknownError:
-            raise
-        except BaseException:
-            delete_write(self.target)
-            raise
-        if report.already_committed and isinstance(into, Table):
-            self._delete_unless_ours(into, report.snapshot_id)
-        elif written.files and any(result.retried for result in results):
-            # A worker is killed when its task fails: nobody but us can delete its files.
-            delete_write(self.target, keep=[file.path for file in written.files])
+                report = self._load(into).run_files(written.files, schema, planned=planned)
+        if isinstance(into, Table):
+            retried = any(result.retried for result in results)
+            delete_leftovers(into, self.target, report, written, retried=retried)
         return self._told(report, written, results)
 
     def abandon(self) -> None:
         """Delete whatever the tasks of this write have written. Never raises."""
         abandon(self.target)
-
-    def _delete_unless_ours(self, table: Table, snapshot_id: int | None) -> None:
-        """The same load was committed by somebody else: these files are of no use."""
-        snapshot = table.metadata.snapshot_by_id(snapshot_id) if snapshot_id else None
-        summary = snapshot.summary if snapshot else None
-        if summary is not None and self.target.write_id not in (summary[WRITE_IDS_KEY] or ""):
-            delete_write(self.target)
 
     def _create(self, catalog: Catalog, written: Written) -> WriteReport:
         assert self.new_table is not None
@@ -211,11 +195,6 @@ class PlannedWrite:
             load_id=options.load_id,
         )
 
-    def _schema_change(self, written: Written) -> SchemaChange | None:
-        if self.target.schema == self.target.metadata.schema() and not written.loosened:
-            return None
-        return SchemaChange.of(self.target, loosen(self.target.schema, written.loosened))
-
     def _told(
         self, report: WriteReport, written: Written, results: Iterable[TaskResult]
     ) -> WriteReport:
@@ -227,10 +206,7 @@ class PlannedWrite:
         )
         if report.already_committed:
             return told
-        loosened = (
-            f"column {self.target.schema.find_column_name(field_id)!r} made optional"
-            for field_id in sorted(written.loosened)
-        )
+        loosened = loosened_in_words(self.target.schema, written.loosened)
         peaks = [result.peak_bytes for result in results]
         return replace(
             told,
@@ -246,3 +222,43 @@ def abandon(target: WriteTarget) -> None:
     for seconds in _CLEAN_UP_WAITS:
         time.sleep(seconds)
         delete_write(target)
+
+
+@contextmanager
+def undone_if_refused(target: WriteTarget) -> Iterator[None]:
+    """Delete the files of a write whose commit is refused.
+
+    Not after anything else, such as Ctrl-C: it may have come when the catalog had said yes. Where
+    the commit itself knows better it has deleted its files, and `orphans` finds the rest.
+    """
+    try:
+        yield
+    except CommitUnknownError:
+        raise
+    except IcestreamError:
+        delete_write(target)
+        raise
+
+
+def delete_leftovers(
+    table: Table, target: WriteTarget, report: WriteReport, written: Written, *, retried: bool
+) -> None:
+    """Delete files that tasks have written and the commit did not take.
+
+    Args:
+        table: The table, as it is after the commit.
+        target: The write.
+        report: What the commit said.
+        written: The files that were committed.
+        retried: Whether tasks failed on the way: a worker is killed then, and leaves its files.
+    """
+    if report.already_committed:
+        # By somebody else? It may as well have been these very files, and an answer that was lost.
+        snapshot = table.metadata.snapshot_by_id(report.snapshot_id or 0)
+        summary = snapshot.summary if snapshot else None
+        if summary is not None and target.write_id not in (summary[WRITE_IDS_KEY] or ""):
+            delete_write(target)
+    elif retried and (written.files or written.deletes):
+        kept = [file.path for file in written.files]
+        kept += [file.file_path for file in written.deletes]
+        delete_write(target, keep=kept)

@@ -11,6 +11,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 
+from icestream.catalogs import load_table, open_catalog
 from icestream.commit.new_table import NewTable, TableCreatedError
 from icestream.commit.schema_change import SchemaConflictError
 from icestream.errors import CatalogError, InvalidArgumentError
@@ -20,7 +21,6 @@ from icestream.spark.distribution import Distribution, check_distribution, distr
 from icestream.spark.frame_schema import arrow_schema
 from icestream.spark.settings import MEMORY_SETTING
 from icestream.spark.table_write import PlannedWrite, WriteOptions
-from icestream.spark.tables import load_table, open_catalog
 from icestream.spark.task_failure import driver_error
 from icestream.spark.task_write import RESULT_SCHEMA, TaskResult, results_of
 
