@@ -9,7 +9,13 @@ from icestream.memory import DEFAULT_MEMORY, parse_bytes
 from icestream.spark.cores import cores_of
 from icestream.spark.installed import pyspark_module
 from icestream.spark.secrets import REDACTION_SETTINGS
-from icestream.spark.settings import BATCH_ROWS_SETTING, MEMORY_SETTING, PUSHDOWN_SETTING
+from icestream.spark.settings import (
+    BATCH_BYTES_SETTING,
+    BATCH_ROWS_SETTING,
+    MEMORY_SETTING,
+    PUSHDOWN_SETTING,
+    batch_bytes,
+)
 from icestream.spark.task_plan import SessionDefaults
 
 if TYPE_CHECKING:
@@ -66,7 +72,12 @@ def setting(spark: SparkSession, name: str) -> str | None:
 
 
 def _configure(spark: SparkSession) -> None:
-    wanted = {PUSHDOWN_SETTING: "true", **REDACTION_SETTINGS}
+    memory_bytes = parse_bytes(setting(spark, MEMORY_SETTING) or DEFAULT_MEMORY)
+    wanted = {
+        PUSHDOWN_SETTING: "true",
+        BATCH_BYTES_SETTING: batch_bytes(memory_bytes),
+        **REDACTION_SETTINGS,
+    }
     for name, value in wanted.items():
         if setting(spark, name) is None:  # with a default given, Spark's own does not count
             spark.conf.set(name, value)

@@ -17,7 +17,13 @@ from icestream.spark.installed import pyspark_module
 from icestream.spark.java import java_environment
 from icestream.spark.registration import register
 from icestream.spark.secrets import REDACTION_SETTINGS
-from icestream.spark.settings import BATCH_ROWS_SETTING, MEMORY_SETTING, PUSHDOWN_SETTING
+from icestream.spark.settings import (
+    BATCH_BYTES_SETTING,
+    BATCH_ROWS_SETTING,
+    MEMORY_SETTING,
+    PUSHDOWN_SETTING,
+    batch_bytes,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,7 +72,12 @@ def session(
         raise InvalidArgumentError(
             f"master is {master!r} and remote is {remote!r}: give one of them"
         )
-    runtime = {**_RUNTIME_SETTINGS, MEMORY_SETTING: str(parse_bytes(memory))}
+    memory_bytes = parse_bytes(memory)
+    runtime = {
+        **_RUNTIME_SETTINGS,
+        MEMORY_SETTING: str(memory_bytes),
+        BATCH_BYTES_SETTING: batch_bytes(memory_bytes),
+    }
     given = {key: str(value) for key, value in (config or {}).items()}
     if remote is not None:
         spark = _connect(remote, app_name, runtime, given)
