@@ -9,5 +9,5 @@ _BATCHES_PER_LIMIT = 16
 
 
 def batch_bytes(memory_bytes: int) -> str:
-    """What Spark may put into a batch for a task: a row may be wide, and a batch is held beside us."""
+    """What Spark may put into one batch for a task, which the task holds beside its own."""
     return str(max(1, memory_bytes // _BATCHES_PER_LIMIT))
