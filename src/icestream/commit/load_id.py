@@ -148,6 +148,12 @@ def forget_loads(
     return (RemovePropertiesUpdate(removals=forgotten),) if forgotten else ()
 
 
+def forget_branch(properties: Mapping[str, str], *, branch: str) -> tuple[TableUpdate, ...]:
+    """The update that forgets all loads of a branch, which is dropped or starts anew, if any."""
+    forgotten = sorted(key for key in properties if key.startswith(_key(branch, "")))
+    return (RemovePropertiesUpdate(removals=forgotten),) if forgotten else ()
+
+
 def _is_outdated(key: str, branch: str, load_id: str) -> bool:
     """Whether a property is of an old batch of the stream that has one more coming."""
     coming, stored = batch_of_load(load_id), batch_of_load(key.partition(":")[2])
