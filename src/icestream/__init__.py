@@ -61,6 +61,8 @@ if _TYPE_CHECKING:
         WriterClosedError,
     )
     from icestream.memory import MemoryBudget
+    from icestream.pipeline.load import load
+    from icestream.pipeline.load_report import LoadReport
     from icestream.read.order import ArrivalOrder, TaskOrder
     from icestream.read.scan import Scan, read_splits, scan
     from icestream.read.split import Split
@@ -118,6 +120,8 @@ _HOMES = {
         "WriterClosedError",
     ),
     "icestream.memory": ("MemoryBudget",),
+    "icestream.pipeline.load": ("load",),
+    "icestream.pipeline.load_report": ("LoadReport",),
     "icestream.read.order": ("ArrivalOrder", "TaskOrder"),
     "icestream.read.scan": ("Scan", "read_splits", "scan"),
     "icestream.read.split": ("Split",),
@@ -156,6 +160,7 @@ __all__ = [
     "IcestreamError",
     "InvalidArgumentError",
     "InvalidDataError",
+    "LoadReport",
     "MemoryBudget",
     "MemoryBudgetError",
     "MergeReport",
@@ -190,6 +195,7 @@ __all__ = [
     "compact",
     "delete",
     "health",
+    "load",
     "merge",
     "orphans",
     "overwrite",
