@@ -36,6 +36,7 @@ if _TYPE_CHECKING:
     from icestream.commit.write_files import write_files, write_target
     from icestream.errors import (
         CatalogError,
+        ChecksFailedError,
         CommitConflictError,
         CommitError,
         CommitUnknownError,
@@ -49,6 +50,7 @@ if _TYPE_CHECKING:
         MissingExtraError,
         ProjectionError,
         ReadError,
+        RunFailedError,
         ScanClosedError,
         SchemaMismatchError,
         SourceError,
@@ -95,6 +97,7 @@ _HOMES = {
     "icestream.commit.write_files": ("write_files", "write_target"),
     "icestream.errors": (
         "CatalogError",
+        "ChecksFailedError",
         "CommitConflictError",
         "CommitError",
         "CommitUnknownError",
@@ -108,6 +111,7 @@ _HOMES = {
         "MissingExtraError",
         "ProjectionError",
         "ReadError",
+        "RunFailedError",
         "ScanClosedError",
         "SchemaMismatchError",
         "SourceError",
@@ -149,6 +153,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "ArrivalOrder",
     "CatalogError",
+    "ChecksFailedError",
     "CommitConflictError",
     "CommitError",
     "CommitUnknownError",
@@ -171,6 +176,7 @@ __all__ = [
     "PartitionHealth",
     "ProjectionError",
     "ReadError",
+    "RunFailedError",
     "Scan",
     "ScanClosedError",
     "ScanExplanation",

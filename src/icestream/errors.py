@@ -20,6 +20,8 @@ IcestreamError
 ├── WriteError                           a file could not be written: carries path; nothing is left
 ├── TaskFailedError                      a task on a cluster failed for good: the cause says why
 ├── StreamError                          a stream can't go on from its checkpoint: the table changed
+├── RunFailedError                       loads of a pipeline failed: carries their names, and report
+│   └── ChecksFailedError                ... by tests on their results: nothing of them is published
 ├── CommitError                          the commit did not happen, or it is not known
 │   ├── CommitConflictError              ... refused beside another change: nothing is left
 │   └── CommitUnknownError               ... not known: look for snapshot_id; no file was deleted
@@ -207,6 +209,35 @@ class TaskFailedError(IcestreamError):
 
 class StreamError(IcestreamError):
     """A stream can't go on from where it stands. The message says why, and what would help."""
+
+
+class RunFailedError(IcestreamError):
+    """Loads of a pipeline failed. The error of the first of them is the cause.
+
+    Attributes:
+        failed: The names of the loads.
+        report: What became of each load, as a `RunReport`; None while the run goes on.
+    """
+
+    def __init__(
+        self, message: str, *, failed: tuple[str, ...] = (), report: object | None = None
+    ) -> None:
+        super().__init__(message)
+        self.failed = failed
+        self.report = report
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_run_failed, (type(self), str(self), self.failed, self.report)
+
+
+def _rebuild_run_failed(
+    kind: type[RunFailedError], message: str, failed: tuple[str, ...], report: object | None
+) -> RunFailedError:
+    return kind(message, failed=failed, report=report)
+
+
+class ChecksFailedError(RunFailedError):
+    """Tests on the result of a load failed: nothing of it was published."""
 
 
 class CommitError(IcestreamError):

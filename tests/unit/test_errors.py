@@ -43,6 +43,8 @@ def _make(kind: type[errors.IcestreamError]) -> errors.IcestreamError:
         return kind("disk full", path="s3://bucket/ü.parquet")
     if issubclass(kind, errors.CommitUnknownError):
         return kind("no answer", snapshot_id=7)
+    if issubclass(kind, errors.RunFailedError):
+        return kind("failed", failed=("orders",), report={"run": 1})
     return kind("what happened")
 
 

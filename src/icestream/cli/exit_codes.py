@@ -24,6 +24,7 @@ class ExitCode(IntEnum):
     MISSING_EXTRA = 9
     UNSUPPORTED = 10
     TASK_FAILED = 11
+    CHECKS_FAILED = 12
     INTERRUPTED = 130
     TERMINATED = 143
 
@@ -41,6 +42,7 @@ MEANINGS = {
     ExitCode.MISSING_EXTRA: "something optional is not installed",
     ExitCode.UNSUPPORTED: "the table uses something that icestream does not do",
     ExitCode.TASK_FAILED: "a task on a cluster failed for good",
+    ExitCode.CHECKS_FAILED: "a test on the result failed: nothing was published",
     ExitCode.INTERRUPTED: "Ctrl-C: nothing is changed, unless the message says so",
     ExitCode.TERMINATED: "SIGTERM: the same",
 }
@@ -63,6 +65,7 @@ _KINDS: tuple[tuple[type[BaseException], ExitCode], ...] = (
     (errors.MissingExtraError, ExitCode.MISSING_EXTRA),
     (errors.UnsupportedFeatureError, ExitCode.UNSUPPORTED),
     (errors.TaskFailedError, ExitCode.TASK_FAILED),
+    (errors.ChecksFailedError, ExitCode.CHECKS_FAILED),
     (OSError, ExitCode.STORAGE),
 )
 # Errors of theirs that come through are about the catalog or storage.
@@ -70,7 +73,9 @@ _PACKAGES = ("pyiceberg", "sqlalchemy", "requests", "urllib3", "botocore")
 
 
 def exit_code_of(error: BaseException) -> ExitCode:
-    """The exit code for an error."""
+    """The exit code for an error; for a run that failed, that of the load that failed first."""
+    if type(error) is errors.RunFailedError and error.__cause__ is not None:
+        return exit_code_of(error.__cause__)
     for kind, code in _KINDS:
         if isinstance(error, kind):
             return code

@@ -12,6 +12,13 @@ from icestream import errors
 from icestream.cli.exit_codes import MEANINGS, ExitCode, exit_code_of
 from tests.unit.cli.conftest import Run
 
+
+def _because_of(cause: Exception) -> errors.RunFailedError:
+    error = errors.RunFailedError("x", failed=("orders",))
+    error.__cause__ = cause
+    return error
+
+
 _CASES: list[tuple[BaseException, int]] = [
     (errors.InvalidArgumentError("x"), 2),
     (errors.UnknownColumnError("x"), 2),
@@ -34,6 +41,8 @@ _CASES: list[tuple[BaseException, int]] = [
     (errors.MissingExtraError("x"), 9),
     (errors.UnsupportedFeatureError("x"), 10),
     (errors.TaskFailedError("x"), 11),
+    (errors.ChecksFailedError("x"), 12),
+    (_because_of(errors.SourceError("y")), 3),
     (errors.WriterClosedError("x"), 1),
     (RuntimeError("x"), 1),
 ]
