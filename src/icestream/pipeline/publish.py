@@ -113,7 +113,12 @@ class AuditBranch:
         assert start is not None
         forgotten = forget_branch(metadata.properties, branch=self.name)
         made = SetSnapshotRefUpdate(
-            ref_name=self.name, type=SnapshotRefType.BRANCH, snapshot_id=start
+            ref_name=self.name,
+            type=SnapshotRefType.BRANCH,
+            snapshot_id=start,
+            max_ref_age_ms=None,
+            max_snapshot_age_ms=None,
+            min_snapshots_to_keep=None,
         )
         return RefChange((*forgotten, made), (_is_at(self.name, here),))
 

@@ -1,0 +1,258 @@
+"""Tests on a result, run in this process: one pass over the table inside the memory limit."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.table import Table
+
+from icestream.errors import InvalidArgumentError, MissingExtraError
+from icestream.memory import MemoryBudget
+from icestream.pipeline.checked_columns import accepted, column_of, column_path
+from icestream.pipeline.checks import (
+    EXAMPLES,
+    Check,
+    CheckResult,
+    judge_found,
+    judge_nulls,
+    judge_rows,
+    shown_row,
+)
+from icestream.pipeline.repeated_keys import RepeatedKeys
+from icestream.read.scan import Scan, scan
+from icestream.upsert.own_columns import decoded
+
+
+def run_local_checks(
+    checks: Sequence[Check], table: Table, *, branch: str, memory: int | str
+) -> list[CheckResult]:
+    """Look at a branch of a table.
+
+    Args:
+        checks: The tests.
+        table: The table.
+        branch: The branch.
+        memory: The most bytes held.
+
+    Returns:
+        What each test found, in their order.
+
+    Raises:
+        InvalidArgumentError: If a test names a column that is not there, or its SQL is wrong.
+        MissingExtraError: If there is a test of SQL, and no DuckDB.
+
+    Memory: half of the limit for the scan, half for keys or DuckDB; what is more goes to disk.
+    """
+    budget = MemoryBudget(memory)
+    queries = [check for check in checks if check.kind == "sql"]
+    others = [check for check in checks if check.kind != "sql"]
+    if queries:
+        _duckdb()  # before anything is read
+    found = dict(zip(others, _run_in_one_pass(others, table, branch, budget), strict=True))
+    if queries:
+        found.update(zip(queries, _run_queries(queries, table, branch, budget), strict=True))
+    return [found[check] for check in checks]
+
+
+class _Values:
+    """`accepted_values`, batch by batch."""
+
+    def __init__(self, check: Check, schema: pa.Schema) -> None:
+        self._check = check
+        self._path = column_path(check.columns[0], schema)
+        self._accepted = accepted(check, schema)
+        self._count = 0
+        self._examples: list[str] = []
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        column = column_of(batch, self._path)
+        plain = decoded(column)
+        other = pc.and_(pc.is_valid(plain), pc.invert(pc.is_in(plain, value_set=self._accepted)))
+        self._count += pc.sum(other).as_py() or 0
+        if len(self._examples) < EXAMPLES:
+            for value in pc.unique(plain.filter(other))[:EXAMPLES].to_pylist():
+                shown = shown_row(self._check.columns, [value])
+                if shown not in self._examples:
+                    self._examples.append(shown)
+
+    def result(self) -> CheckResult:
+        return judge_found(self._check, self._count, self._examples)
+
+
+class _Nulls:
+    """`not_null`, batch by batch."""
+
+    def __init__(self, check: Check, schema: pa.Schema) -> None:
+        self._check = check
+        self._paths = {name: column_path(name, schema) for name in check.columns}
+        self._nulls = dict.fromkeys(check.columns, 0)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        for name, path in self._paths.items():
+            self._nulls[name] += decoded(column_of(batch, path)).null_count
+
+    def result(self) -> CheckResult:
+        return judge_nulls(self._check, self._nulls)
+
+
+class _Rows:
+    """`rows`, batch by batch."""
+
+    def __init__(self, check: Check) -> None:
+        self._check = check
+        self._rows = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._rows += batch.num_rows
+
+    def result(self) -> CheckResult:
+        return judge_rows(self._check, self._rows)
+
+
+class _Unique:
+    """`unique`, batch by batch; a second look finds examples if there is something to show."""
+
+    def __init__(
+        self, check: Check, schema: pa.Schema, keys: RepeatedKeys, again: _Reopened
+    ) -> None:
+        self._check = check
+        self._paths = [column_path(name, schema) for name in check.columns]
+        for name, path in zip(check.columns, self._paths, strict=True):
+            _refuse_nested(name, column_of(_empty(schema), path).type)
+        self._keys = keys
+        self._again = again
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._keys.add([column_of(batch, path) for path in self._paths])
+
+    def result(self) -> CheckResult:
+        count = self._keys.count()
+        return judge_found(self._check, count, self._examples() if count else ())
+
+    def _examples(self) -> list[str]:
+        found: list[str] = []
+        with self._again(sorted({path[0] for path in self._paths})) as batches:
+            for batch in batches:
+                columns = [column_of(batch, path) for path in self._paths]
+                for values in self._keys.examples_in(columns):
+                    found.append(shown_row(self._check.columns, values))
+                if self._keys.are_shown:
+                    break
+        return found
+
+
+class _Reopened:
+    """The branch, read again."""
+
+    def __init__(self, table: Table, branch: str, budget: MemoryBudget) -> None:
+        self._table = table
+        self._branch = branch
+        self._budget = budget
+
+    @contextmanager
+    def __call__(self, columns: Sequence[str] | None) -> Iterator[Scan]:
+        memory = MemoryBudget(self._budget.limit_bytes // 2, whole=self._budget)
+        opened = scan(self._table, branch=self._branch, columns=columns, memory=memory)
+        try:
+            yield opened
+        finally:
+            opened.close()
+
+
+def _run_in_one_pass(
+    checks: Sequence[Check], table: Table, branch: str, budget: MemoryBudget
+) -> list[CheckResult]:
+    if not checks:
+        return []
+    schema = scan(table, branch=branch).schema
+    again = _Reopened(table, branch, budget)
+    uniques = sum(check.kind == "unique" for check in checks)
+    most_bytes = budget.limit_bytes // (4 * max(1, uniques))
+    with ExitStack() as stack:
+
+        def counter(check: Check) -> Any:
+            if check.kind == "rows":
+                return _Rows(check)
+            if check.kind == "not_null":
+                return _Nulls(check, schema)
+            if check.kind == "accepted_values":
+                return _Values(check, schema)
+            keys = RepeatedKeys(budget, most_bytes=most_bytes, kept=EXAMPLES)
+            return _Unique(check, schema, stack.enter_context(keys), again)
+
+        counters = [counter(check) for check in checks]
+        named = {column_path(name, schema)[0] for check in checks for name in check.columns}
+        columns = [name for name in schema.names if name in named] or schema.names[:1]
+        with again(columns) as batches:
+            for batch in batches:
+                for each in counters:
+                    each.add(batch)
+        return [each.result() for each in counters]
+
+
+def _run_queries(
+    checks: Sequence[Check], table: Table, branch: str, budget: MemoryBudget
+) -> list[CheckResult]:
+    """SQL: a copy of the table on disk, since a query may read it several times."""
+    duckdb = _duckdb()
+    again = _Reopened(table, branch, budget)
+    with tempfile.TemporaryDirectory(prefix="icestream-checks-") as folder:
+        settings = {
+            "memory_limit": f"{max(1, budget.limit_bytes // 2 // 1000)}KB",
+            "temp_directory": folder,
+            "preserve_insertion_order": "false",
+            "threads": 2,
+        }
+        with (
+            duckdb.connect(str(Path(folder) / "result.duckdb"), config=settings) as database,
+            again(None) as batches,
+        ):
+            stream = pa.RecordBatchReader.from_batches(batches.schema, iter(batches))
+            database.register("icestream_stream", stream)
+            database.execute("CREATE TABLE result AS SELECT * FROM icestream_stream")
+            database.unregister("icestream_stream")
+            return [_run_query(check, database, duckdb) for check in checks]
+
+
+def _run_query(check: Check, database: Any, duckdb: Any) -> CheckResult:
+    try:
+        (count,) = database.execute(f"SELECT count(*) FROM ({check.sql}\n)").fetchone()
+        examples: list[str] = []
+        if count:
+            rows = database.execute(f"SELECT * FROM ({check.sql}\n) LIMIT {EXAMPLES}")
+            names = [column[0] for column in rows.description]
+            examples = [shown_row(names, row) for row in rows.fetchall()]
+    except duckdb.Error as error:
+        raise InvalidArgumentError(
+            f"the test {check.name!r} can't be run: {type(error).__name__}: {error}. The table is "
+            "called result in it"
+        ) from error
+    return judge_found(check, count, examples)
+
+
+def _duckdb() -> Any:
+    try:
+        import duckdb
+    except ImportError as error:
+        raise MissingExtraError(
+            "a test with sql needs DuckDB where engine is 'local': pip install "
+            "'icestream[duckdb]', or run it with engine='spark'"
+        ) from error
+    return duckdb
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.record_batch([pa.nulls(0, field.type) for field in schema], schema=schema)
+
+
+def _refuse_nested(name: str, kind: pa.DataType) -> None:
+    if pa.types.is_nested(kind):
+        raise InvalidArgumentError(
+            f"unique names {name!r}, a column of {kind}: name fields of it, as in '{name}.id'"
+        )
