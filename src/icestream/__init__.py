@@ -16,6 +16,7 @@ frees and allocates small buffers all the time, and jemalloc is the one that kee
 the bytes in use, once it is told (`JE_ARROW_MALLOC_CONF`) to give freed pages back soon.
 """
 
+import logging as _logging
 import os as _os
 import sys as _sys
 from importlib import import_module as _import_module
@@ -23,6 +24,9 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 from icestream.machine import allocator_variables as _allocator_variables
+
+# The application decides where log lines go. Without this, warnings would go to stderr.
+_logging.getLogger("icestream").addHandler(_logging.NullHandler())
 
 if "pyarrow" not in _sys.modules:
     for _name, _value in _allocator_variables().items():
@@ -65,6 +69,8 @@ if _TYPE_CHECKING:
     from icestream.memory import MemoryBudget
     from icestream.pipeline.load import load
     from icestream.pipeline.load_report import LoadReport
+    from icestream.pipeline.run import run
+    from icestream.pipeline.run_report import RunPlan, RunReport
     from icestream.read.order import ArrivalOrder, TaskOrder
     from icestream.read.scan import Scan, read_splits, scan
     from icestream.read.split import Split
@@ -126,6 +132,8 @@ _HOMES = {
     "icestream.memory": ("MemoryBudget",),
     "icestream.pipeline.load": ("load",),
     "icestream.pipeline.load_report": ("LoadReport",),
+    "icestream.pipeline.run": ("run",),
+    "icestream.pipeline.run_report": ("RunPlan", "RunReport"),
     "icestream.read.order": ("ArrivalOrder", "TaskOrder"),
     "icestream.read.scan": ("Scan", "read_splits", "scan"),
     "icestream.read.split": ("Split",),
@@ -177,6 +185,8 @@ __all__ = [
     "ProjectionError",
     "ReadError",
     "RunFailedError",
+    "RunPlan",
+    "RunReport",
     "Scan",
     "ScanClosedError",
     "ScanExplanation",
@@ -206,6 +216,7 @@ __all__ = [
     "orphans",
     "overwrite",
     "read_splits",
+    "run",
     "scan",
     "write_files",
     "write_target",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 
 from pyiceberg.exceptions import NoSuchTableError
@@ -16,6 +15,7 @@ from icestream.commit.cleanup import delete_files
 from icestream.commit.handed_over import find_committed
 from icestream.commit.in_flight import InFlightWrite
 from icestream.commit.load_id import CommittedLoad, forget_loads, remember_load
+from icestream.commit.observed_commit import ObservedCommit
 from icestream.commit.producer import Produced
 from icestream.commit.retry import Backoff, Outcome, answers_at_once, classify
 from icestream.commit.schema_change import apply_schema_change
@@ -29,8 +29,6 @@ from icestream.errors import (
 
 Updates = tuple[TableUpdate, ...]
 Requirements = tuple[TableRequirement, ...]
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +74,17 @@ class Committer:
             CommitUnknownError: If it is not known whether it was committed.
             CommitError: If the catalog refused it.
         """
-        try:
-            return self._loop()
-        except BaseException:
-            if not self._uncertain:
-                delete_files(self._table.io, self._metadata_paths())
-            raise
+        with ObservedCommit(self._name, self._change, self._snapshot_id) as observed:
+            try:
+                committed = self._loop(observed)
+            except BaseException:
+                if not self._uncertain:
+                    delete_files(self._table.io, self._metadata_paths())
+                raise
+            observed.settled(already=committed.already is not None)
+            return committed
 
-    def _loop(self) -> Committed:
+    def _loop(self, observed: ObservedCommit) -> Committed:
         backoff = Backoff.of(self._table.metadata.properties)
         trouble: Exception | None = None
         while True:
@@ -98,13 +99,18 @@ class Committer:
                 continue
             if (settled := self._settled(backoff.tried)) is not None:
                 return settled
-            produced, updates, requirements = self._prepare()
+            try:
+                produced, updates, requirements = self._prepare()
+            except CommitConflictError:
+                observed.refused()
+                raise
+            observed.sent()
             try:
                 self._send(updates, requirements)
             except Exception as error:
                 trouble, outcome = error, classify(error, self._table.catalog)
                 self._judge(error, outcome)
-                _log.debug("commit to %s, try %s: %s", self._name, backoff.tried + 1, error)
+                observed.lost(error, conflict=outcome is Outcome.CONFLICT)
                 if not backoff.wait(outcome):
                     raise self._given_up(error, backoff.tried) from error
             else:

@@ -29,6 +29,7 @@ from icestream.commit.load_id import (
     check_load_id,
     find_load,
 )
+from icestream.commit.observed_commit import ObservedLoad
 from icestream.commit.schema_change import SchemaConflictError, evolved, loosened_in_words
 from icestream.errors import InvalidArgumentError, MemoryBudgetError
 from icestream.memory import MemoryBudget, as_budget
@@ -151,6 +152,7 @@ class Load:
         properties: For the snapshot's summary.
         load_id: Makes a second load with the same id a no-op.
         intake: How the stream is taken in.
+        verb: What the caller calls it, if not as the operation.
     """
 
     into: Table | Transaction
@@ -162,6 +164,7 @@ class Load:
     properties: Mapping[str, str] | None = None
     load_id: str | None = None
     intake: Intake = field(default_factory=WrittenAsItComes)
+    verb: str | None = None
     _started: float = field(default_factory=time.monotonic)
 
     def run(self, source: object) -> WriteReport:
@@ -172,14 +175,18 @@ class Load:
         it is not known whether the commit happened.
         """
         self._check()
-        for last in (False,) * (_LOAD_TRIES - 1) + (True,):
-            try:
-                with open_source(source) as stream:
-                    return self._run_once(stream)
-            except SchemaConflictError:
-                if last or not can_reopen(source):
-                    raise
+        with self._observed() as observed:
+            for last in (False,) * (_LOAD_TRIES - 1) + (True,):
+                try:
+                    with open_source(source) as stream:
+                        return observed.done(self._run_once(stream))
+                except SchemaConflictError:
+                    if last or not can_reopen(source):
+                        raise
         raise AssertionError("not reached")
+
+    def _observed(self) -> ObservedLoad:
+        return ObservedLoad(self.verb or self.operation.value, landing_of(self.into).name)
 
     def _check(self) -> None:
         check_load_id(self.load_id)
@@ -207,7 +214,9 @@ class Load:
                 conflict, as it is for a stream. None: the table as it is now.
         """
         self._check()
-        return self._run_once(open_source(iter(())), Written.of(files), schema, planned)
+        with self._observed() as observed:
+            stream = open_source(iter(()))
+            return observed.done(self._run_once(stream, Written.of(files), schema, planned))
 
     def _run_once(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import re
 import threading
 import time
@@ -24,6 +25,8 @@ from icestream.errors import (
 )
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 _TRANSIENT_ERRNOS = {
     errno.EIO,
@@ -130,6 +133,7 @@ def retrying(
             if gone or attempt > policy.retries or not is_transient(error, path):
                 raise typed_error(error, path=path, split=split, attempts=attempt) from error
             on_retry()
+            _log.warning("read of %s, try %s: %s", path, attempt, type(error).__name__)
             pause = policy.pause_seconds(attempt)
             if stopped is None:
                 time.sleep(pause)

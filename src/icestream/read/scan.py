@@ -17,6 +17,7 @@ from icestream.memory import DEFAULT_MEMORY, MemoryBudget, as_budget, tune_alloc
 from icestream.read.explain import explain
 from icestream.read.files import RetryPolicy
 from icestream.read.merge import BatchMerge
+from icestream.read.observed_scan import ObservedScan
 from icestream.read.order import ArrivalOrder, Order, TaskOrder
 from icestream.read.origin import delivered_schema
 from icestream.read.plan import plan, splits_of_tasks
@@ -209,7 +210,8 @@ class Scan:
             assert splits
             self.schema = delivered_schema(splits[0].context)
         self._closed = False
-        self._running: weakref.WeakSet[BatchMerge] = weakref.WeakSet()
+        self._running: weakref.WeakKeyDictionary[BatchMerge, ObservedScan]
+        self._running = weakref.WeakKeyDictionary()
         self._last: BatchMerge | None = None
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -223,14 +225,14 @@ class Scan:
         self.close()
 
     def __repr__(self) -> str:
-        context = self._asked.context if self._asked else self._planned()[0].context
-        return f"Scan({context.table}, {len(self.schema)} columns, {self._memory!r})"
+        return f"Scan({self._context.table}, {len(self.schema)} columns, {self._memory!r})"
 
     def close(self) -> None:
         """Stop reading: threads end, files close. The scan can't be used again."""
         self._closed = True
-        for merge in list(self._running):
+        for merge, observed in list(self._running.items()):
             merge.close()
+            observed.end(merge.report())
 
     @property
     def report(self) -> ScanReport:
@@ -278,6 +280,10 @@ class Scan:
         if self._closed:
             raise ScanClosedError("this scan was closed: make a new one with icestream.scan()")
 
+    @property
+    def _context(self) -> ReadContext:
+        return self._asked.context if self._asked is not None else self._planned()[0].context
+
     def _planned(self) -> list[Split]:
         if self._splits is None:
             assert self._asked is not None
@@ -289,15 +295,14 @@ class Scan:
         self._check_open()
         tune_allocator()
         rows_left = self._limit
-        merge = BatchMerge(
-            self._planned() if rows_left != 0 else [],
-            budget=self._memory,
-            order=self._order,
-            batch_rows=min(self._batch_rows, rows_left or self._batch_rows),
-            policy=self._policy,
-        )
+        observed = ObservedScan(self._context)
+        try:
+            merge = self._merge()
+        except BaseException as error:
+            observed.end(None, error)
+            raise
         self._last = merge
-        self._running.add(merge)
+        self._running[merge] = observed
         try:
             while (batch := merge.next()) is not None:
                 if rows_left is not None:
@@ -308,9 +313,24 @@ class Scan:
                         return
                     rows_left -= batch.num_rows
                 yield batch
+        except BaseException as error:
+            if not isinstance(error, GeneratorExit):  # That is a consumer who has enough.
+                merge.close()
+                observed.end(merge.report(), error)
+            raise
         finally:
             merge.close()
-            self._running.discard(merge)
+            self._running.pop(merge, None)
+            observed.end(merge.report())
+
+    def _merge(self) -> BatchMerge:
+        return BatchMerge(
+            self._planned() if self._limit != 0 else [],
+            budget=self._memory,
+            order=self._order,
+            batch_rows=min(self._batch_rows, self._limit or self._batch_rows),
+            policy=self._policy,
+        )
 
 
 def _batch_rows(batch_size: int | None, order: Order) -> int:

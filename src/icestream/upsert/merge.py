@@ -137,6 +137,7 @@ def merge(
         properties=properties,
         load_id=load_id,
         intake=work,
+        verb="merge",
     )
     report = load.run(source)
     known: dict[str, Any] = {each.name: getattr(report, each.name) for each in fields(report)}
