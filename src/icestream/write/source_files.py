@@ -22,7 +22,7 @@ FileFormat = Literal["parquet", "csv", "json", "arrow", "orc"]
 
 _BATCH_ROWS = 16_384
 _BUFFER_BYTES = 1 << 16
-_SUFFIXES: dict[str, FileFormat] = {
+FILE_SUFFIXES: dict[str, FileFormat] = {
     ".parquet": "parquet",
     ".pq": "parquet",
     ".csv": "csv",
@@ -35,7 +35,7 @@ _SUFFIXES: dict[str, FileFormat] = {
     ".ipc": "arrow",
     ".orc": "orc",
 }
-_COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
+COMPRESSED_SUFFIXES = (".gz", ".bz2", ".zst", ".lz4")
 
 
 class SourceFiles:
@@ -93,7 +93,7 @@ class SourceFiles:
             self.files_read += 1
             with self._opened(path) as (_, batches), _said(path):
                 for batch in batches:
-                    fitted = _fit(batch, self.schema)
+                    fitted = fit_batch(batch, self.schema)
                     self.rows_read += batch.num_rows
                     del batch
                     yield fitted
@@ -137,7 +137,7 @@ def _found(name: str, format: FileFormat | None) -> list[Path]:
     path = Path(name)
     if path.is_dir():
         found = [each for each in path.rglob("*") if each.is_file() and _is_data(each, path)]
-        found = [each for each in found if format or _suffix(each) in _SUFFIXES]
+        found = [each for each in found if format or _suffix(each) in FILE_SUFFIXES]
     elif path.exists():
         found = [path]
     else:
@@ -154,14 +154,14 @@ def _is_data(path: Path, folder: Path) -> bool:
 
 def _suffix(path: Path) -> str:
     name = path.name.lower()
-    for compressed in _COMPRESSED:
+    for compressed in COMPRESSED_SUFFIXES:
         name = name.removesuffix(compressed)
     return Path(name).suffix
 
 
 def _format_of(path: Path) -> FileFormat:
     try:
-        return _SUFFIXES[_suffix(path)]
+        return FILE_SUFFIXES[_suffix(path)]
     except KeyError:
         raise SourceError(
             f"the name of {str(path)!r} does not say what it is: tell with format= one of "
@@ -183,7 +183,7 @@ def _said(path: Path) -> Iterator[None]:
         )
 
 
-def _fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def fit_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The batch with all columns of the schema."""
     if batch.schema.equals(schema):
         return batch
@@ -193,11 +193,12 @@ def _fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         if index < 0:
             columns.append(pa.nulls(batch.num_rows, field.type))
         else:
-            columns.append(_cast(batch.column(index), field.type))
+            columns.append(cast_text(batch.column(index), field.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+def cast_text(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The column in another type; text may become a time of day, too."""
     if pa.types.is_time(kind) and pa.types.is_string(column.type):
         # Arrow has no cast from text to a time, but one to a moment.
         moments = pc.binary_join_element_wise("1970-01-01", column, " ")
@@ -233,11 +234,11 @@ def _open_json(path: Path, types: pa.Schema | None) -> Opened:
         return reader.schema, iter(reader), reader.close
     reader.close()
     # Dates and times it takes for numbers: they are read as text, and cast.
-    read_as = pa.schema([(name, _days_as_text(kind)) for name, kind in told.items()])
+    read_as = pa.schema([(name, days_as_text(kind)) for name, kind in told.items()])
     parse = json.ParseOptions(explicit_schema=read_as)
     reader = json.open_json(path, parse_options=parse)
     schema = pa.schema([(field.name, told.get(field.name, field.type)) for field in reader.schema])
-    return schema, (_fit(batch, schema) for batch in reader), reader.close
+    return schema, (fit_batch(batch, schema) for batch in reader), reader.close
 
 
 def _open_arrow(path: Path, types: pa.Schema | None) -> Opened:
@@ -277,28 +278,29 @@ _OPENERS: dict[FileFormat, Callable[[Path, pa.Schema | None], Opened]] = {
 
 def _readable(types: pa.Schema | None, *, nested: bool = False) -> dict[str, Any]:
     """The columns whose type the readers of text know; others come as they look."""
-    return {field.name: field.type for field in types or () if _is_readable(field.type, nested)}
+    return {field.name: field.type for field in types or () if is_readable_text(field.type, nested)}
 
 
-def _days_as_text(kind: pa.DataType) -> pa.DataType:
+def days_as_text(kind: pa.DataType) -> pa.DataType:
     """The type with text for dates and times, in it too."""
     if pa.types.is_date(kind) or pa.types.is_time(kind):
         return pa.string()
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(f.name, _days_as_text(f.type), f.nullable) for f in kind])
+        return pa.struct([pa.field(f.name, days_as_text(f.type), f.nullable) for f in kind])
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         make = pa.list_ if pa.types.is_list(kind) else pa.large_list
-        return make(kind.value_field.with_type(_days_as_text(kind.value_type)))
+        return make(kind.value_field.with_type(days_as_text(kind.value_type)))
     return kind
 
 
-def _is_readable(kind: pa.DataType, nested: bool) -> bool:
+def is_readable_text(kind: pa.DataType, nested: bool) -> bool:
+    """Whether the readers of text know a type; of nested ones only that of JSON does."""
     if isinstance(kind, pa.BaseExtensionType):
         return False
     if pa.types.is_struct(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind):
         inner = [kind.field(index).type for index in range(kind.num_fields)]
         return nested and all(
-            _is_readable(each, nested) and not pa.types.is_time(each) for each in inner
+            is_readable_text(each, nested) and not pa.types.is_time(each) for each in inner
         )
     if pa.types.is_nested(kind):
         return False

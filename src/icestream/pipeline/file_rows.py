@@ -1,0 +1,202 @@
+"""The rows of files as Arrow batches, in bounded memory: the same in this process and in tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from icestream.errors import SourceError
+from icestream.pipeline.bad_record import OnBad, refuse
+from icestream.pipeline.file_store import FileStore
+from icestream.pipeline.source_file import SourceFile
+from icestream.pipeline.text_format import CsvFormat, CsvParser, JsonParser
+from icestream.pipeline.text_lines import Block, LineReader, blocks, first_lines
+from icestream.redaction import redact
+from icestream.write.source_files import fit_batch
+
+_BATCH_ROWS = 16_384
+_BUFFER_BYTES = 1 << 16
+
+Opened = tuple[pa.Schema, Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True)
+class FileRows:
+    """Reads files as rows of one schema: plain data, which may travel to executors.
+
+    Attributes:
+        schema: The columns; what a file lacks is null.
+        store: How files are opened.
+        csv: How CSV is written.
+    """
+
+    schema: pa.Schema
+    store: FileStore = field(repr=False)
+    csv: CsvFormat = field(default_factory=CsvFormat)
+
+    def read(self, files: Iterable[SourceFile], on_bad: OnBad = refuse) -> Iterator[pa.RecordBatch]:
+        """The rows of files, one file after the other.
+
+        Args:
+            files: Files, or parts of them.
+            on_bad: Gets lines of text that can't be read; by default that is an error.
+
+        Raises:
+            SourceError: If a file can't be read.
+
+        Memory: a few pages of each column of a Parquet file; a block of 1 MB of text; a batch of
+            an IPC file; a stripe's columns of an ORC file.
+        """
+        for file in files:
+            if not file.bytes:
+                continue
+            with said(file):
+                yield from self._file(file, on_bad)
+
+    def _file(self, file: SourceFile, on_bad: OnBad) -> Iterator[pa.RecordBatch]:
+        if file.format == "json":
+            yield from LineReader(file, self.store, JsonParser(self.schema), on_bad)
+        elif file.format == "csv":
+            yield from self._csv(file, on_bad)
+        else:
+            with opened_file(file, self.store) as (_, batches):
+                for batch in batches:
+                    yield fit_batch(batch, self.schema)
+                    del batch
+
+    def _csv(self, file: SourceFile, on_bad: OnBad) -> Iterator[pa.RecordBatch]:
+        csv = self.csv
+        if csv.multiline:
+            yield from self._csv_records(file)
+            return
+        head = b"" if csv.columns is not None else first_lines(file, self.store, 1)
+        names = csv.names(head.partition(b"\n")[0], path=file.path)
+        wanted = set(self.schema.names)
+        unknown = [name for name in names if name not in wanted]
+        if unknown:
+            raise SourceError(
+                f"{file.path!r} has a column {unknown[0]!r} that files looked at before do not "
+                "have: name it in schema=, or load the file on its own"
+            )
+        reader = LineReader(file, self.store, CsvParser(csv, names, self.schema), on_bad)
+        skips = csv.header and file.start == 0
+        for block in blocks(file, self.store):
+            if skips:
+                _, _, text = block.text.partition(b"\n")
+                block = Block(text, block.line + 1)
+                skips = False
+            yield from reader.read(block)
+
+    def _csv_records(self, file: SourceFile) -> Iterator[pa.RecordBatch]:
+        """Records that may have line breaks: of a bad one, no line is known."""
+        csv = self.csv
+        read = pacsv.ReadOptions(use_threads=False)
+        if csv.columns is not None:
+            read.column_names = list(csv.columns)
+            read.skip_rows = 1 if csv.header else 0
+        types = {each.name: each.type for each in self.schema}
+        with self.store.open_stream(file.path) as stream:
+            reader = pacsv.open_csv(
+                stream,
+                read_options=read,
+                parse_options=csv.parse_options(),
+                convert_options=csv.convert_options(types),
+            )
+            with reader:
+                for batch in reader:
+                    yield fit_batch(batch, self.schema)
+                    del batch
+
+
+@contextmanager
+def opened_file(file: SourceFile, store: FileStore) -> Iterator[Opened]:
+    """A Parquet, ORC or Arrow file, with its schema."""
+    with said(file):
+        schema, batches, close = _OPENERS[file.format](file, store)
+    try:
+        yield schema, batches
+    finally:
+        close()
+
+
+@contextmanager
+def said(file: SourceFile) -> Iterator[None]:
+    """Errors of a file's reader, with its name."""
+    try:
+        yield
+    except pa.ArrowCancelled:
+        raise
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        text = redact(" ".join(str(error).split()))
+        raise SourceError(
+            f"{redact(file.path)!r} can't be read: {text}. Mend or leave out the file"
+        ) from error
+
+
+_Found = tuple[pa.Schema, Iterator[pa.RecordBatch], Callable[[], None]]
+
+
+def _open_parquet(file: SourceFile, store: FileStore) -> _Found:
+    import pyarrow.parquet as pq
+
+    handle = store.open_file(file.path)
+    try:
+        opened = pq.ParquetFile(handle, buffer_size=_BUFFER_BYTES, pre_buffer=False)
+    except BaseException:
+        handle.close()
+        raise
+    batches = opened.iter_batches(batch_size=_BATCH_ROWS, use_threads=False)
+
+    def close() -> None:
+        opened.close(force=True)
+        handle.close()
+
+    return opened.schema_arrow, batches, close
+
+
+def _open_arrow(file: SourceFile, store: FileStore) -> _Found:
+    handle = store.open_file(file.path)
+    try:
+        try:
+            opened = pa.ipc.open_file(handle)
+        except pa.ArrowInvalid:
+            handle.seek(0)
+            stream = pa.ipc.open_stream(handle)
+            return stream.schema, iter(stream), handle.close
+    except BaseException:
+        handle.close()
+        raise
+    batches = (opened.get_batch(number) for number in range(opened.num_record_batches))
+    return opened.schema, batches, handle.close
+
+
+def _open_orc(file: SourceFile, store: FileStore) -> _Found:
+    from pyarrow import orc
+
+    handle = store.open_file(file.path)
+    try:
+        opened = orc.ORCFile(handle)
+    except BaseException:
+        handle.close()
+        raise
+
+    def stripes() -> Iterator[pa.RecordBatch]:
+        for number in range(opened.nstripes):
+            stripe: Any = opened.read_stripe(number)
+            for start in range(0, stripe.num_rows, _BATCH_ROWS):
+                yield stripe.slice(start, _BATCH_ROWS)
+            del stripe
+
+    return opened.schema, stripes(), handle.close
+
+
+_OPENERS: dict[str, Callable[[SourceFile, FileStore], _Found]] = {
+    "parquet": _open_parquet,
+    "arrow": _open_arrow,
+    "orc": _open_orc,
+}

@@ -1,0 +1,152 @@
+"""PostgreSQL as an Arrow stream, by ADBC: no Java and no jar."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+from urllib.parse import quote, urlsplit, urlunsplit
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from icestream.errors import MissingExtraError, SourceError
+from icestream.pipeline.file_columns import plain_type
+from icestream.pipeline.source_spec import SourceSpec
+from icestream.redaction import redact, without_password
+from icestream.write.source import ArrowSource
+
+_POSTGRES = re.compile(r"(?:jdbc:)?postgres(?:ql)?:")
+_DECIMAL = pa.decimal128(38, 18)  # what Spark takes where a number has no limits
+_BATCH_BYTES = 1 << 22
+
+
+def reads_by_adbc(source: SourceSpec) -> bool:
+    """Whether the database is PostgreSQL, and ADBC's driver for it is installed."""
+    has_driver = find_spec("adbc_driver_postgresql") is not None
+    return bool(_POSTGRES.match(source.url or "")) and has_driver
+
+
+def check_adbc(source: SourceSpec) -> None:
+    """Refuse a database that only Spark can read.
+
+    Raises:
+        MissingExtraError: Saying what to install.
+    """
+    if not reads_by_adbc(source):
+        raise MissingExtraError(
+            f"{without_password(source.url or '')} can't be read by the local engine: for "
+            "PostgreSQL, pip install 'icestream[postgres]'; for others, load with engine='spark' "
+            "and the JDBC driver's jar as option 'jar'"
+        )
+
+
+def open_postgres(source: SourceSpec) -> ArrowSource:
+    """The rows of a table or a query, as they come from the server.
+
+    Numbers with a fixed scale are decimals; those without are decimal(38, 18), as on Spark.
+
+    Raises:
+        SourceError: If the server can't be reached, or the query is wrong.
+
+    Memory: some batches of 4 MB.
+    """
+    check_adbc(source)
+    dbapi: Any = import_module("adbc_driver_postgresql.dbapi")
+
+    secrets = {key: str(value) for key, value in source.options.items()}
+    opened: list[Any] = []
+
+    def close() -> None:
+        while opened:
+            opened.pop().close()
+
+    try:
+        connection = dbapi.connect(_uri(source))
+        opened.append(connection)
+        cursor = connection.cursor()
+        opened.append(cursor)
+        cursor.adbc_statement.set_options(
+            **{"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)}
+        )
+        scales = _scales(cursor, source)
+        cursor.execute(source.query or f"SELECT * FROM {_quoted(str(source.table))}")
+        reader = cursor.fetch_record_batch()
+    except Exception as error:
+        close()
+        raise _failed(source, error, secrets) from error
+    schema = pa.schema([pa.field(f.name, _kind(f, scales)) for f in reader.schema])
+    return ArrowSource(schema, _batches(reader, schema, source, secrets), close)
+
+
+def _batches(
+    reader: pa.RecordBatchReader, schema: pa.Schema, source: SourceSpec, secrets: Mapping[str, str]
+) -> Iterator[pa.RecordBatch]:
+    try:
+        for batch in reader:
+            columns = [_cast(batch.column(i), field.type) for i, field in enumerate(schema)]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+            del batch, columns
+    except (pa.ArrowException, OSError) as error:
+        raise _failed(source, error, secrets) from error
+
+
+def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    if pa.types.is_decimal(kind):
+        whole = pc.if_else(pc.equal(column, "nan"), None, column)
+        return whole.cast(kind)
+    return column.cast(kind)
+
+
+def _kind(field: pa.Field, scales: Mapping[str, tuple[int, int]]) -> pa.DataType:
+    name = (field.metadata or {}).get(b"ADBC:postgresql:typname", b"")
+    is_number = name == b"numeric" or getattr(field.type, "type_name", "") == "numeric"
+    if is_number:
+        return pa.decimal128(*scales[field.name]) if field.name in scales else _DECIMAL
+    kind = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz and "UTC")
+    return plain_type(kind)
+
+
+def _scales(cursor: Any, source: SourceSpec) -> dict[str, tuple[int, int]]:
+    """Digits of the numbers that have a limit, of a table."""
+    if source.table is None:
+        return {}
+    cursor.execute(
+        "SELECT attname, atttypmod FROM pg_attribute WHERE attrelid = "
+        f"'{_quoted(str(source.table)).replace(chr(39), chr(39) * 2)}'::regclass "
+        "AND atttypid = 'numeric'::regtype AND atttypmod > 0 AND NOT attisdropped"
+    )
+    found = {}
+    for name, modifier in cursor.fetchall():
+        precision, scale = (modifier - 4) >> 16, (modifier - 4) & 0x7FF
+        if precision <= 38 and scale <= precision:
+            found[str(name)] = (precision, scale)
+    return found
+
+
+def _quoted(table: str) -> str:
+    return ".".join('"' + part.replace('"', '""') + '"' for part in table.split("."))
+
+
+def _uri(source: SourceSpec) -> str:
+    """The address as libpq takes it."""
+    parts = urlsplit(re.sub(r"^jdbc:", "", source.url or ""))
+    user, password = source.options.get("user"), source.options.get("password")
+    netloc = parts.netloc
+    if user:
+        access = quote(str(user), safe="")
+        if password:
+            access += ":" + quote(str(password), safe="")
+        netloc = f"{access}@{netloc.rpartition('@')[2]}"
+    return urlunsplit(("postgresql", netloc, parts.path, parts.query, ""))
+
+
+def _failed(source: SourceSpec, error: Exception, secrets: Mapping[str, str]) -> SourceError:
+    text = redact(" ".join(str(error).split()), secrets)
+    return SourceError(f"{source.text} can't be read: {text}")

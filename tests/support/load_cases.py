@@ -1,0 +1,173 @@
+"""Loads that every engine runs, with the same rows and the same figures in the end."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.orc
+import pyarrow.parquet as pq
+from pyiceberg.catalog import Catalog
+
+import icestream as ice
+
+Load = Callable[..., ice.LoadReport]
+_FIGURES = (
+    "mode",
+    "created",
+    "already_committed",
+    "rows_read",
+    "rows_inserted",
+    "rows_updated",
+    "rows_unchanged",
+    "rows_deleted",
+    "rows_quarantined",
+    "files_read",
+    "bytes_read",
+    "files_removed",
+    "schema_changes",
+    "columns_discarded",
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a case left: rows and types of the tables, and what the reports said."""
+
+    rows: dict[str, list[tuple[Any, ...]]]
+    columns: dict[str, list[str]]
+    reports: list[dict[str, Any]]
+
+
+def orders(start: int, count: int, **other: Any) -> pa.Table:
+    numbers = range(start, start + count)
+    columns: dict[str, Any] = {
+        "id": pa.array(numbers, pa.int64()),
+        "price": pa.array([number * 0.5 for number in numbers], pa.float64()),
+        "country": ["SE" if number % 3 == 0 else "NO" for number in numbers],
+    }
+    return pa.table({**columns, **other})
+
+
+def files_of_all_formats(load: Load, folder: Path) -> list[ice.LoadReport]:
+    pq.write_table(orders(0, 50), folder / "a.parquet")
+    pq.write_table(orders(50, 50), folder / "b.parquet")
+    pa.orc.write_table(orders(100, 20), folder / "a.orc")
+    with pa.ipc.new_file(folder / "a.arrow", orders(0, 1).schema) as writer:
+        writer.write_table(orders(200, 20))
+    (folder / "a.csv").write_text('id,price,country\n300,1.5,SE\n301,,\n302,2,""\n')
+    (folder / "a.jsonl.gz").write_bytes(gzip.compress(b'{"id": 400, "country": "DK"}\n'))
+    return [
+        load(str(folder / "*.parquet"), "db.t", partition_by="country"),
+        load([str(folder / "a.orc"), str(folder / "a.arrow")], "db.t"),
+        load(str(folder / "a.csv"), "db.t"),
+        load({"path": str(folder / "a.jsonl.gz"), "format": "json"}, "db.t"),
+    ]
+
+
+def merge_into_a_new_table(load: Load, folder: Path) -> list[ice.LoadReport]:
+    pq.write_table(orders(0, 100), folder / "a.parquet")
+    changed = orders(90, 20, price=pa.array([1000.0] * 20))
+    pq.write_table(changed, folder / "b.parquet")
+    return [
+        load(folder / "a.parquet", "db.t", mode="merge", keys=["id"]),
+        load(folder / "b.parquet", "db.t", mode="merge", keys="id"),
+        load(folder / "b.parquet", "db.t", mode="merge", keys="id"),
+    ]
+
+
+def replace_with_sql(load: Load, folder: Path) -> list[ice.LoadReport]:
+    pq.write_table(orders(0, 100), folder / "a.parquet")
+    sql = "SELECT country, count(*) AS orders, sum(id) AS ids FROM source GROUP BY country"
+    return [
+        load(folder / "a.parquet", "db.t", mode="replace", transform=sql),
+        load(folder / "a.parquet", "db.t", mode="replace", transform=f"{sql} HAVING count(*) > 40"),
+    ]
+
+
+def evolve_and_discard(load: Load, folder: Path) -> list[ice.LoadReport]:
+    pq.write_table(orders(0, 10), folder / "a.parquet")
+    pq.write_table(orders(10, 10, note=["x"] * 10), folder / "b.parquet")
+    return [
+        load(folder / "a.parquet", "db.t"),
+        load(folder / "b.parquet", "db.t", schema_mode="discard"),
+        load(folder / "b.parquet", "db.t", schema_mode="evolve"),
+    ]
+
+
+def quarantine(load: Load, folder: Path) -> list[ice.LoadReport]:
+    lines = [f"{number},{number}.5" for number in range(50)]
+    lines[7], lines[20] = "seven,1", "20"
+    (folder / "a.csv").write_text("id,price\n" + "\n".join(lines) + "\n")
+    (folder / "b.jsonl").write_text('{"id": 100, "price": 1}\nnull\n{"id": "x"}\n')
+    sources = [folder / "a.csv", folder / "b.jsonl"]
+    schema = {"id": "long", "price": "double"}
+    options: dict[str, Any] = {"bad_records": "quarantine", "schema": schema}
+    return [
+        load(sources, "db.t", load_id="1", **options),
+        load(sources, "db.t", load_id="1", **options),
+    ]
+
+
+def from_tables_and_streams(load: Load, folder: Path) -> list[ice.LoadReport]:
+    pq.write_table(orders(0, 30), folder / "a.parquet")
+    return [
+        load(folder / "a.parquet", "db.from"),
+        load({"table": "db.from", "where": "id >= 10", "columns": ["id", "price"]}, "db.t"),
+        load(["table:db.from", lambda: orders(500, 5)], "db.t", schema_mode="discard"),
+    ]
+
+
+def incremental(load: Load, folder: Path) -> list[ice.LoadReport]:
+    inbox = folder / "inbox"
+    inbox.mkdir()
+    pq.write_table(orders(0, 10), inbox / "1.parquet")
+    reports = [load(inbox, "db.t", incremental=True), load(inbox, "db.t", incremental=True)]
+    pq.write_table(orders(10, 10), inbox / "2.parquet")
+    (inbox / "3.csv").write_text("id,price,country\n20,1.5,SE\n")
+    reports.append(load(inbox, "db.t", incremental=True))
+    copy: dict[str, Any] = {"mode": "merge", "keys": "id", "incremental": True}
+    reports.append(load("table:db.t", "db.copy", **copy))
+    pq.write_table(orders(30, 10), inbox / "4.parquet")
+    reports.append(load(inbox, "db.t", incremental=True))
+    reports.append(load("table:db.t", "db.copy", **copy))
+    return reports
+
+
+CASES: dict[str, Callable[[Load, Path], list[ice.LoadReport]]] = {
+    case.__name__: case
+    for case in (
+        files_of_all_formats,
+        merge_into_a_new_table,
+        replace_with_sql,
+        evolve_and_discard,
+        quarantine,
+        from_tables_and_streams,
+        incremental,
+    )
+}
+
+
+def outcome(reports: list[ice.LoadReport], catalog: Catalog, folder: Path) -> Outcome:
+    """What there is to compare."""
+    rows: dict[str, list[tuple[Any, ...]]] = {}
+    columns: dict[str, list[str]] = {}
+    for name in sorted(".".join(name) for name in catalog.list_tables("db")):
+        table = catalog.load_table(name)
+        found = table.scan().to_arrow()
+        if "quarantined_at" in found.column_names:
+            found = found.drop_columns(["quarantined_at"])
+        plain = [[_plain(value, folder) for value in row.values()] for row in found.to_pylist()]
+        values = [tuple(row) for row in plain]
+        rows[name] = sorted(values, key=repr)
+        columns[name] = [f"{field.name} {field.field_type}" for field in table.schema().fields]
+    told = [{key: getattr(report, key) for key in _FIGURES} for report in reports]
+    return Outcome(rows, columns, told)
+
+
+def _plain(value: Any, folder: Path) -> Any:
+    return value.replace(str(folder), "") if isinstance(value, str) else value
