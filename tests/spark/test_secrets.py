@@ -73,7 +73,7 @@ def test_neither_plans_nor_the_event_log_show_credentials_or_the_plan(tmp_path: 
     text = "\n".join([*shown, *(path.read_text() for path in logs if "crc" not in path.suffix)])
     assert "SparkListenerSQLExecutionStart" in text
     assert "icestream" in text
-    assert "secret-plan" in text, "Spark shows options somewhere: else this test shows nothing"
+    assert "catalog.credential" in text, "Spark shows options: else this test shows nothing"
     assert SECRET not in text
     assert _encoded(text) == []
 

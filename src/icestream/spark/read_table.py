@@ -13,10 +13,9 @@ from pyiceberg.table import Table
 from icestream.catalogs import load_table
 from icestream.memory import parse_bytes
 from icestream.read.scan import scan
-from icestream.spark.installed import pyspark_module
+from icestream.spark.planned_frame import planned_frame
 from icestream.spark.planning import plan_tasks
-from icestream.spark.registration import register, session_defaults
-from icestream.spark.secrets import PLAN_OPTION
+from icestream.spark.registration import session_defaults
 from icestream.spark.types import spark_schema
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ def read(
 
     The table is loaded and planned here and now, so that the DataFrame always reads the same
     snapshot; its files are read by the executors' Python workers when Spark runs a query. Spark
-    does not tell a Python data source which columns a query needs: name them with `columns`.
+    does not tell Python which columns a query needs: name them with `columns`.
 
     Args:
         spark: A session, classic or Spark Connect.
@@ -71,7 +70,6 @@ def read(
 
     Memory: each running task stays within `memory`, beside Python and Spark themselves.
     """
-    source = pyspark_module("icestream.spark.source")
     loaded = load_table(table, catalog)
     memory_bytes = None if memory is None else parse_bytes(memory)
     split_bytes = None if split_size is None else parse_bytes(split_size, name="split_size")
@@ -90,6 +88,4 @@ def read(
     plan = plan_tasks(
         planned, session_defaults(spark), memory_bytes=memory_bytes, split_bytes=split_bytes
     )
-    register(spark)
-    reader = spark.read.format(source.FORMAT).schema(schema)
-    return reader.option(PLAN_OPTION, source.option_of_plan(plan)).load()
+    return planned_frame(spark, plan, schema)

@@ -5,19 +5,15 @@ What reads is imported by tasks only: Spark starts processes that hand out share
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from icestream.spark.task_failure import note_error
 from icestream.spark.task_plan import TaskPlan
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from icestream.read.split import Split
 
 
 class Share(InputPartition):  # type: ignore[misc]
@@ -48,20 +44,6 @@ class ShareReader(DataSourceReader):  # type: ignore[misc]
         """
         if not isinstance(partition, Share):  # Spark's stand-in for a plan without partitions
             return
-        from icestream.read.order import TaskOrder
-        from icestream.read.scan import read_splits
-        from icestream.spark.conversion import SparkBatches
+        from icestream.spark.share import read_share
 
-        splits: list[Split] = pickle.loads(partition.value)
-        with (
-            note_error(),
-            read_splits(
-                splits,
-                memory=self._memory_bytes,
-                batch_size=self._batch_rows,
-                order=TaskOrder(),
-            ) as batches,
-        ):
-            convert = SparkBatches(batches.schema)
-            for batch in batches:
-                yield convert(batch)
+        yield from read_share(partition.value, self._memory_bytes, self._batch_rows)

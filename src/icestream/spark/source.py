@@ -1,22 +1,18 @@
 """The Python data source behind `format("icestream")`.
 
-`icestream.spark.read` has planned before Spark sees anything, and hands its plan over in an option.
-`spark.read.format("icestream")` plans here, in the Python process that Spark starts for it.
+It plans in the Python process that Spark starts for it. `icestream.spark.read` goes another way: it
+has planned before Spark sees anything (`icestream.spark.planned_frame`).
 """
 
 from __future__ import annotations
 
-import base64
-import pickle
-import zlib
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from icestream.spark.secrets import PLAN_OPTION
 from icestream.spark.share_reader import ShareReader
-from icestream.spark.task_plan import SessionDefaults, TaskPlan
+from icestream.spark.task_plan import SessionDefaults
 
 # The rest is imported by the methods that need it: Spark starts a Python process for each step.
 if TYPE_CHECKING:
@@ -58,15 +54,12 @@ class IcestreamSource(DataSource):  # type: ignore[misc]
             return TableRead(self._pinned, options, self.defaults).schema()
 
     def reader(self, schema: StructType) -> ShareReader:
-        """The reader of the plan in the options, or one that makes a plan."""
+        """The reader, which makes a plan."""
         # Spark sends this object along with every task: let it hold neither the plan of them all
         # nor the table, and no credentials.
         given = dict(self.options)
         self.options.clear()
         pinned, self._pinned = self._pinned, None
-        if PLAN_OPTION in given:
-            return ShareReader(plan_of_option(given[PLAN_OPTION]))
-
         from icestream.spark.plain_errors import plain_errors
         from icestream.spark.read_options import ReadOptions
         from icestream.spark.reader import PinnedTable, PushingReader, TableRead, TableReader
@@ -108,14 +101,3 @@ class IcestreamSource(DataSource):  # type: ignore[misc]
 
         with plain_errors():
             return IcestreamStreamWriter(self.options, schema, overwrite, self.defaults)
-
-
-def option_of_plan(plan: TaskPlan) -> str:
-    """The plan as text, which is what options are."""
-    return base64.b64encode(zlib.compress(pickle.dumps(plan))).decode("ascii")
-
-
-def plan_of_option(text: str) -> TaskPlan:
-    """The plan that `option_of_plan` wrote."""
-    plan: TaskPlan = pickle.loads(zlib.decompress(base64.b64decode(text)))
-    return plan
