@@ -26,7 +26,7 @@ _RESOLVERS = (
 _TAG = "tag:yaml.org,2002:"
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
     """PyYAML's safe loader with the scalars of YAML 1.2."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}

@@ -28,8 +28,6 @@ from icestream.commit.load_id import CommittedLoad, find_load, forget_branch, re
 from icestream.commit.ref_change import RefChange, change_refs
 from icestream.errors import CommitConflictError
 
-AUDIT_PREFIX = "icestream_audit_"
-
 
 class OutrunError(CommitConflictError):
     """The branch has moved on from where the audit branch started: load again on its new head."""

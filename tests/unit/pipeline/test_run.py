@@ -1,0 +1,383 @@
+"""Runs of a pipeline: order, what fails and what is blocked, tests that gate, what is resumed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
+
+import icestream as ice
+from tests.support.loads import before_commits, ids, ids_of, make_table, snapshots_of
+from tests.support.tables import make_catalog
+
+_QUICK = {"commit__retry__min_wait_ms": "1", "commit__retry__max_wait_ms": "2"}
+_TESTED = """
+    name: shop
+    defaults: {engine: local, memory: 32MB}
+    loads:
+      orders:
+        source: orders.parquet
+        into: db.orders
+        tests:
+          - unique: id
+          - rows: {max: 100}
+"""
+
+
+class Shop:
+    """A folder with a pipeline and its files, and a catalog."""
+
+    def __init__(self, folder: Path, catalog: SqlCatalog) -> None:
+        self.folder = folder
+        self.catalog = catalog
+
+    def write(self, text: str, **files: pa.Table) -> None:
+        (self.folder / "pipeline.yaml").write_text(dedent(text))
+        for name, rows in files.items():
+            pq.write_table(rows, self.folder / f"{name}.parquet")
+
+    def run(self, **options: Any) -> ice.RunReport:
+        return ice.run(
+            self.folder / "pipeline.yaml",
+            catalog=self.catalog,
+            state=self.folder / "state",
+            **options,
+        )
+
+    def table(self, name: str) -> Table:
+        return self.catalog.load_table(name)
+
+    def make(self, name: str) -> Table:
+        return make_table(self.catalog, name, **_QUICK)
+
+    def ids(self, name: str, branch: str | None = None) -> list[int]:
+        return ids_of(self.table(name), branch=branch)
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    catalog = make_catalog(tmp_path)
+    yield Shop(tmp_path, catalog)
+    catalog.close()
+
+
+def _statuses(report: ice.RunReport) -> dict[str, str]:
+    return {outcome.load: outcome.status for outcome in report.loads}
+
+
+def test_loads_run_after_those_they_wait_for(shop: Shop) -> None:
+    shop.make("db.a")
+    shop.make("db.b")
+    text = """
+        defaults: {engine: local}
+        loads:
+          b: {source: "table:db.a", into: db.b, mode: replace}
+          a: {source: a.parquet, into: db.a}
+    """
+    shop.write(text, a=ids(0, 3))
+    report = shop.run()
+    assert [outcome.load for outcome in report.loads] == ["a", "b"]
+    assert _statuses(report) == {"a": "done", "b": "done"}
+    assert report.completed
+    assert not report.resumed
+    assert shop.ids("db.b") == [0, 1, 2]
+    assert report["a"].report is not None
+    assert report["a"].report.rows_inserted == 3
+
+
+def test_a_completed_run_is_followed_by_a_new_one(shop: Shop) -> None:
+    shop.make("db.a")
+    shop.write(
+        "{defaults: {engine: local}, loads: {a: {source: a.parquet, into: db.a}}}", a=ids(0, 2)
+    )
+    first, second = shop.run(), shop.run()
+    assert first.run_id != second.run_id
+    assert shop.ids("db.a") == [0, 0, 1, 1]
+
+
+def test_a_load_that_fails_blocks_those_that_wait_and_no_others(shop: Shop) -> None:
+    for name in ("db.a", "db.b", "db.c", "db.d"):
+        shop.make(name)
+    text = """
+        defaults: {engine: local}
+        loads:
+          a: {source: a.parquet, into: db.a}
+          b: {source: "table:db.a", into: db.b}
+          c: {source: c.parquet, into: db.c, after: b}
+          d: {source: c.parquet, into: db.d}
+    """
+    shop.write(text, a=pa.table({"other": [1]}), c=ids(5, 6))
+    with pytest.raises(
+        ice.RunFailedError, match=r"1 of 4 loads.*a: .*wait for these: b, c"
+    ) as caught:
+        shop.run()
+    assert isinstance(caught.value.__cause__, ice.SchemaMismatchError)
+    report = caught.value.report
+    assert isinstance(report, ice.RunReport)
+    assert _statuses(report) == {"a": "failed", "b": "blocked", "c": "blocked", "d": "done"}
+    assert not report.completed
+    shop.write(text, a=ids(0, 2))
+    again = shop.run()
+    assert again.resumed
+    assert again.run_id == report.run_id
+    assert _statuses(again) == {"a": "done", "b": "done", "c": "done", "d": "skipped"}
+    assert (shop.ids("db.b"), shop.ids("db.d")) == ([0, 1], [5])
+
+
+def test_a_fresh_run_loads_again_what_the_last_one_has_loaded(shop: Shop) -> None:
+    shop.make("db.a")
+    text = """
+        defaults: {engine: local}
+        loads:
+          a: {source: a.parquet, into: db.a}
+          b: {source: nothing.parquet, into: db.a}
+    """
+    shop.write(text, a=ids(0, 1))
+    for fresh, expected in ((False, [0]), (False, [0]), (True, [0, 0])):
+        with pytest.raises(ice.RunFailedError):
+            shop.run(fresh=fresh)
+        assert shop.ids("db.a") == expected
+
+
+def test_some_loads_can_be_chosen(shop: Shop) -> None:
+    shop.make("db.a")
+    text = """
+        defaults: {engine: local}
+        loads:
+          a: {source: a.parquet, into: db.a}
+          b: {source: b.parquet, into: db.a}
+    """
+    shop.write(text, a=ids(0, 1), b=ids(1, 2))
+    assert _statuses(shop.run(only="b")) == {"b": "done"}
+    assert shop.ids("db.a") == [1]
+    assert shop.run(only=["b"]).resumed is False
+    with pytest.raises(ice.InvalidArgumentError, match="'c', which is unknown"):
+        shop.run(only=["c"])
+
+
+def test_a_tested_load_is_published_in_one_step_and_its_branch_is_gone(shop: Shop) -> None:
+    table = shop.make("db.orders")
+    ice.append(table, ids(0, 2))
+    shop.write(_TESTED, orders=ids(2, 5))
+    outcome = shop.run()["orders"]
+    assert (outcome.status, outcome.attempts) == ("done", 1)
+    assert [result.passed for result in outcome.tests] == [True, True]
+    assert shop.ids("db.orders") == [0, 1, 2, 3, 4]
+    assert set(table.refresh().metadata.refs) == {"main"}
+    assert table.current_snapshot().snapshot_id == outcome.snapshot_id
+
+
+def test_tests_that_fail_leave_main_as_it_was_and_the_branch_for_a_look(shop: Shop) -> None:
+    table = shop.make("db.orders")
+    before = ice.append(table, ids(0, 2)).snapshot_id
+    shop.write(_TESTED, orders=ids(1, 4))
+    with pytest.raises(ice.ChecksFailedError, match=r"unique id: 1 key .*id = 1.*branch") as caught:
+        shop.run()
+    (outcome,) = caught.value.report.loads
+    assert outcome.status == "failed"
+    assert outcome.audit_branch is not None
+    assert outcome.audit_branch in str(caught.value)
+    assert table.refresh().current_snapshot().snapshot_id == before
+    assert shop.ids("db.orders") == [0, 1]
+    assert shop.ids("db.orders", branch=outcome.audit_branch) == [0, 1, 1, 2, 3]
+
+
+def test_a_run_after_tests_failed_reads_the_mended_source(shop: Shop) -> None:
+    table = shop.make("db.orders")
+    ice.append(table, ids(0, 2))
+    shop.write(_TESTED, orders=ids(1, 4))
+    with pytest.raises(ice.ChecksFailedError):
+        shop.run()
+    shop.write(_TESTED, orders=ids(2, 4))
+    assert shop.run().resumed
+    assert shop.ids("db.orders") == [0, 1, 2, 3]
+    assert set(table.refresh().metadata.refs) == {"main"}
+
+
+def test_a_fresh_run_drops_the_branches_of_the_one_that_it_gives_up(shop: Shop) -> None:
+    table = shop.make("db.orders")
+    ice.append(table, ids(0, 2))
+    shop.write(_TESTED, orders=ids(1, 4))
+    with pytest.raises(ice.ChecksFailedError):
+        shop.run()
+    shop.write(_TESTED, orders=ids(2, 4))
+    shop.run(fresh=True)
+    assert set(table.refresh().metadata.refs) == {"main"}
+
+
+def test_a_commit_by_others_between_load_and_publish_is_kept_and_tested(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = shop.make("db.orders")
+    ice.append(table, ids(0, 2))
+    shop.write(_TESTED, orders=ids(2, 5))
+    others = iter([ids(10, 11), ids(11, 12)])
+
+    from icestream.pipeline import audited_load
+
+    check = audited_load.run_local_checks
+
+    def meanwhile(*args: Any, **options: Any) -> Any:
+        results = check(*args, **options)
+        if (rows := next(others, None)) is not None:
+            ice.append(shop.table("db.orders"), rows)
+        return results
+
+    monkeypatch.setattr(audited_load, "run_local_checks", meanwhile)
+    outcome = shop.run()["orders"]
+    assert outcome.attempts == 3
+    assert shop.ids("db.orders") == [0, 1, 2, 3, 4, 10, 11]
+
+
+def test_others_that_never_stop_are_a_conflict_and_nothing_is_published(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.make("db.orders")
+    shop.write(_TESTED, orders=ids(2, 5))
+    from icestream.pipeline import audited_load
+
+    check = audited_load.run_local_checks
+
+    numbers = iter(range(90, 100))
+
+    def meanwhile(*args: Any, **options: Any) -> Any:
+        number = next(numbers)
+        ice.append(shop.table("db.orders"), ids(number, number + 1))
+        return check(*args, **options)
+
+    monkeypatch.setattr(audited_load, "run_local_checks", meanwhile)
+    with pytest.raises(ice.RunFailedError) as caught:
+        shop.run()
+    assert isinstance(caught.value.__cause__, ice.CommitConflictError)
+    assert shop.ids("db.orders") == [90, 91, 92, 93, 94]
+
+
+def test_a_table_that_a_tested_load_creates_is_there_when_tests_hold(shop: Shop) -> None:
+    text = _TESTED.replace("into: db.orders", "into: db.new\n        partition_by: [part]")
+    shop.write(text, orders=ids(0, 3))
+    shop.run()
+    assert shop.ids("db.new") == [0, 1, 2]
+    assert [field.name for field in shop.table("db.new").spec().fields] == ["part"]
+
+
+def test_a_table_that_a_tested_load_creates_is_gone_when_tests_fail(shop: Shop) -> None:
+    shop.write(_TESTED, orders=pa.concat_tables([ids(0, 3), ids(2, 3)]))
+    with pytest.raises(ice.ChecksFailedError, match=r"db\.orders is not there, as before"):
+        shop.run()
+    assert not shop.catalog.table_exists("db.orders")
+    assert not list((shop.folder / "warehouse").rglob("*.parquet"))
+    shop.write(_TESTED, orders=ids(0, 3))
+    assert shop.run().resumed
+    assert shop.ids("db.orders") == [0, 1, 2]
+
+
+def test_a_table_that_others_have_used_is_never_dropped(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.write(_TESTED, orders=pa.concat_tables([ids(0, 3), ids(2, 3)]))
+    from icestream.pipeline import audited_load
+
+    check = audited_load.run_local_checks
+
+    def meanwhile(*args: Any, **options: Any) -> Any:
+        ice.append(shop.table("db.orders"), ids(90, 91))
+        return check(*args, **options)
+
+    monkeypatch.setattr(audited_load, "run_local_checks", meanwhile)
+    with pytest.raises(ice.ChecksFailedError, match="on branch"):
+        shop.run()
+    assert shop.ids("db.orders") == [90]
+
+
+def test_two_runs_at_once_are_refused(shop: Shop) -> None:
+    shop.make("db.orders")
+    shop.write(_TESTED, orders=ids(2, 5))
+    refused: list[Exception] = []
+
+    def second(name: str, outcome: Any) -> None:
+        with pytest.raises(ice.InvalidArgumentError, match="is running already") as caught:
+            shop.run()
+        refused.append(caught.value)
+
+    shop.run(on_load=second)
+    assert len(refused) == 2
+    assert shop.ids("db.orders") == [2, 3, 4]
+
+
+def test_the_report_is_stored_as_json_without_breaking_a_run(shop: Shop) -> None:
+    shop.make("db.orders")
+    shop.write(_TESTED, orders=ids(2, 5))
+    report = shop.run()
+    assert report.report_file is not None
+    stored = json.loads(Path(report.report_file).read_text())
+    assert stored == json.loads(json.dumps(report.to_dict()))
+    assert stored["loads"][0]["tests"][0]["name"] == "unique id"
+
+
+def test_a_state_folder_that_can_not_be_written_is_refused_before_anything_is_loaded(
+    shop: Shop,
+) -> None:
+    table = shop.make("db.orders")
+    shop.write(_TESTED, orders=ids(2, 5))
+    (shop.folder / "state").write_text("a file")
+    with pytest.raises(ice.InvalidArgumentError, match="give state= another folder"):
+        shop.run()
+    assert not snapshots_of(table)
+
+
+def test_a_run_whose_state_is_lost_half_way_goes_on(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    shop.make("db.orders")
+    shop.write(_TESTED, orders=ids(2, 5))
+
+    def lose() -> None:
+        folder = shop.folder / "state" / "runs"
+        folder.rename(folder.with_name("lost"))
+        folder.write_text("a file")
+
+    with before_commits(shop.catalog, lose):
+        report = shop.run()
+    assert _statuses(report) == {"orders": "done"}
+    assert shop.ids("db.orders") == [2, 3, 4]
+    assert "how far the run is could not be written" in caplog.text
+
+
+def test_an_incremental_load_with_tests_takes_each_file_once(shop: Shop) -> None:
+    text = _TESTED.replace("orders.parquet", "in/*.parquet") + "        incremental: true\n"
+    (shop.folder / "in").mkdir()
+    shop.write(text, **{"in/a": ids(0, 2)})
+    assert _statuses(shop.run()) == {"orders": "done"}
+    assert shop.ids("db.orders") == [0, 1]
+    assert shop.run()["orders"].snapshot_id is None
+    shop.write(text, **{"in/b": ids(1, 3)})
+    with pytest.raises(ice.ChecksFailedError, match="unique id"):
+        shop.run()
+    assert shop.ids("db.orders") == [0, 1]
+    shop.write(text, **{"in/b": ids(2, 3)})
+    assert _statuses(shop.run()) == {"orders": "done"}
+    assert shop.ids("db.orders") == [0, 1, 2]
+    assert set(shop.table("db.orders").metadata.refs) == {"main"}
+
+
+def test_a_dry_run_touches_nothing(shop: Shop) -> None:
+    table = shop.make("db.orders")
+    shop.write(_TESTED, orders=ids(2, 5))
+    before = sorted(shop.folder.rglob("*"))
+    plan = shop.run(dry_run=True)
+    assert sorted(shop.folder.rglob("*")) == before
+    assert plan.resumes is None
+    (load,) = plan.loads
+    assert (load.status, load.into, load.mode) == ("run", "db.orders", "append")
+    assert load.tests == ("unique id", "rows max 100")
+    assert load.plan is not None, load.reason
+    json.dumps(plan.to_dict(), default=str)
+    assert not snapshots_of(table)
