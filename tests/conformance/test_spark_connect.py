@@ -18,7 +18,7 @@ from tests.support.spark_process import SparkProcess
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="class")  # all servers of local mode have the same port: one at a time
 def engine() -> Iterator[Engine]:
     """A session of Spark Connect."""
     with SparkProcess(remote="local[2]", memory="64MB") as process:
