@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[spark,peers,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[spark,postgres,peers,dev]'
 	@touch $@
 
 install: $(STAMP)  ## The environment, in .venv

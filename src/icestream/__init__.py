@@ -68,6 +68,8 @@ if _TYPE_CHECKING:
     )
     from icestream.memory import MemoryBudget
     from icestream.pipeline.load import load
+    from icestream.pipeline.load_plan import LoadPlan
+    from icestream.pipeline.load_progress import LoadProgress
     from icestream.pipeline.load_report import LoadReport
     from icestream.pipeline.run import run
     from icestream.pipeline.run_report import RunPlan, RunReport
@@ -131,6 +133,8 @@ _HOMES = {
     ),
     "icestream.memory": ("MemoryBudget",),
     "icestream.pipeline.load": ("load",),
+    "icestream.pipeline.load_plan": ("LoadPlan",),
+    "icestream.pipeline.load_progress": ("LoadProgress",),
     "icestream.pipeline.load_report": ("LoadReport",),
     "icestream.pipeline.run": ("run",),
     "icestream.pipeline.run_report": ("RunPlan", "RunReport"),
@@ -173,6 +177,8 @@ __all__ = [
     "IcestreamError",
     "InvalidArgumentError",
     "InvalidDataError",
+    "LoadPlan",
+    "LoadProgress",
     "LoadReport",
     "MemoryBudget",
     "MemoryBudgetError",

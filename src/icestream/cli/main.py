@@ -28,6 +28,7 @@ from icestream.cli.delete import delete
 from icestream.cli.exit_codes import ExitCode, exit_code_of, listing
 from icestream.cli.explain import explain
 from icestream.cli.health import health
+from icestream.cli.load import load
 from icestream.cli.merge import merge
 from icestream.cli.orphans import orphans
 from icestream.cli.output_file import leave_stdout
@@ -163,7 +164,7 @@ def cli() -> None:
 
 
 for _each in (
-    tables, scan, explain, merge, delete, compact, orphans, health, bench, completion
+    tables, load, scan, explain, merge, delete, compact, orphans, health, bench, completion
 ):  # fmt: skip
     cli.add_command(_each)
 

@@ -38,6 +38,9 @@ class Counts:
         files: Files begun.
         files_total: Files that there are.
         stage: What is being done.
+        held_bytes: What is held of the limit, where no budget is given.
+        limit_bytes: That limit; on Spark it is each task's.
+        worker_bytes: The largest resident size of a worker of Spark.
     """
 
     rows: int | None = None
@@ -45,6 +48,9 @@ class Counts:
     files: int | None = None
     files_total: int | None = None
     stage: str | None = None
+    held_bytes: int | None = None
+    limit_bytes: int | None = None
+    worker_bytes: int | None = None
 
 
 class Progress:
@@ -109,6 +115,8 @@ class Progress:
         if self._budget is not None:
             held, limit = self._budget.held_bytes, self._budget.limit_bytes
             parts.append(f"holds {size(held)} of {size(limit)}")
+        elif counts.limit_bytes is not None:
+            parts.append(_memory(counts))
         if counts.files is not None:
             total = "" if counts.files_total is None else f" of {counts.files_total:,}"
             parts.append(f"{counts.files:,}{total} files")
@@ -152,3 +160,12 @@ class Progress:
             total=counts.files_total,
         )
         bar.refresh()
+
+
+def _memory(counts: Counts) -> str:
+    limit = size(counts.limit_bytes or 0)
+    if counts.held_bytes is not None:
+        return f"holds {size(counts.held_bytes)} of {limit}"
+    if counts.worker_bytes is not None:
+        return f"{limit} a task, largest worker {size(counts.worker_bytes)}"
+    return f"{limit} a task"

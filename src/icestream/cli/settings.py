@@ -83,6 +83,27 @@ class Settings:
             stop.add_note(_after_interrupt(table, before))
             raise
 
+    @contextmanager
+    def loading(self, catalog: Catalog, name: str) -> Iterator[None]:
+        """As `changing`, for a table that may not be there yet."""
+        before = _snapshots(catalog, name)
+        try:
+            yield
+        except (KeyboardInterrupt, SystemExit) as stop:
+            try:
+                new = sorted((_snapshots(catalog, name) or set()) - (before or set()))
+                text = (
+                    f"{name} has gained snapshot {new[0]} meanwhile"
+                    if new
+                    else (
+                        f"{name} is unchanged" if before is not None else f"{name} was not created"
+                    )
+                )
+            except Exception:
+                text = f"whether {name} has changed could not be looked up"
+            stop.add_note(text)
+            raise
+
     def say(self, text: str) -> None:
         """A line for people on stderr, unless quiet."""
         if not self.quiet:
@@ -94,6 +115,13 @@ class Settings:
             print_json(document)
         else:
             print_lines(text())
+
+
+def _snapshots(catalog: Catalog, name: str) -> set[int] | None:
+    """The table's snapshots; None if there is no such table."""
+    if not catalog.table_exists(name):
+        return None
+    return {each.snapshot_id for each in catalog.load_table(name).metadata.snapshots}
 
 
 def _after_interrupt(table: Table, before: set[int]) -> str:

@@ -88,7 +88,7 @@ class NewTable:
             CatalogError: If the catalog refuses.
         """
         settings = dict(properties or {})
-        planned = _schema(name, stream, settings)
+        planned = new_table_schema(name, stream, settings)
         spec = partition_spec(partition_by, planned.schema)
         order = sort_order(sort_by, planned.schema)
         try:
@@ -180,8 +180,13 @@ class NewTable:
         )
 
 
-def _schema(name: str, stream: pa.Schema, properties: Mapping[str, str]) -> SchemaPlan:
-    """What the columns become: as if they were added to a table without any."""
+def new_table_schema(name: str, stream: pa.Schema, properties: Mapping[str, str]) -> SchemaPlan:
+    """What the columns become: as if they were added to a table without any.
+
+    Raises:
+        SchemaMismatchError: If Iceberg has no type for a column.
+        InvalidArgumentError: If the properties ask for what can't be written.
+    """
     version = properties.get(
         TableProperties.FORMAT_VERSION, str(TableProperties.DEFAULT_FORMAT_VERSION)
     )

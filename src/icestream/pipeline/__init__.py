@@ -6,7 +6,7 @@ choice.py        closed words
 load_spec.py     one load, checked                 load_report.py  what it did
 load.py          `load` and `run_load`        load_run.py  all of it in order   stages.py  its time
 load_target.py   the table, or that there is none yet
-load_input.py    sources, found: file_store.py  source_file.py  table_increment.py  postgres_source.py
+load_input.py    sources, found (file_store, source_file, table_increment, postgres_source)
 file_columns.py  columns and types, decided once     file_rows.py  files -> batches
 text_format.py   CSV and JSON lines                  text_lines.py  blocks, and bad lines alone
 bad_record.py    quarantine.py   what becomes of them

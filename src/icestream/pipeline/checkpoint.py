@@ -52,6 +52,14 @@ class Intent:
         is_new = any(files for files in self.files)
         return not is_new and not any(pair and pair[0] != pair[1] for pair in self.snapshots)
 
+    def is_in(self, inputs: LoadInputs) -> bool:
+        """Whether its files are there, as they were."""
+        for each, files in zip(inputs.inputs, self.files, strict=True):
+            there = {_key(file) for file in each.files.files} if each.files is not None else set()
+            if not there.issuperset(_key(file) for file in files or ()):
+                return False
+        return True
+
     def narrowed(self, inputs: LoadInputs) -> LoadInputs:
         """The sources with what this load takes of them."""
         taken = []
@@ -104,6 +112,14 @@ class Checkpoint:
             checkpoint._read(spec, table_uuid)
             yield checkpoint
 
+    @classmethod
+    def look(cls, folder: Path, spec: LoadSpec, table_uuid: str | None) -> Checkpoint:
+        """Read a checkpoint, if it is there, and touch nothing."""
+        checkpoint = cls(folder)
+        if (folder / _IDENTITY).exists():
+            checkpoint._read(spec, table_uuid)
+        return checkpoint
+
     def load_id(self, number: int) -> str:
         """The id of a load."""
         return batch_load_id(f"load-{self.id}", number)
@@ -136,8 +152,11 @@ class Checkpoint:
         }
         write_json(self.folder / _INTENT, document)
 
-    def abandon(self) -> None:
-        """Forget what was about to be loaded; it is as new as before."""
+    def abandon(self, intent: Intent) -> None:
+        """Give a load up that has not been committed; its id is not used again."""
+        line = {"load": intent.number}
+        self._append([line])
+        self._take(line)
         with contextlib.suppress(FileNotFoundError):
             (self.folder / _INTENT).unlink()
 

@@ -147,7 +147,7 @@ def load(
     if watch is not None and not spec.incremental:
         raise InvalidArgumentError("watch repeats an incremental load: give incremental=True, too")
     if dry_run:
-        return plan_load(spec, state=_state(state))
+        return plan_load(spec, state=_state(state), spark=spark)
 
     def run() -> LoadReport:
         return run_load(spec, state=state, spark=spark, progress=progress, on_report=on_report)

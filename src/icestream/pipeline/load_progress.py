@@ -21,6 +21,7 @@ class LoadProgress:
         tasks_total: Tasks that there are.
         budget: What the load draws from, in this process.
         limit_bytes: The limit; on Spark it is each task's.
+        worker_bytes: The largest resident size of a Python worker of Spark; None if not known.
     """
 
     stage: str = "opening"
@@ -32,6 +33,7 @@ class LoadProgress:
     tasks_total: int | None = None
     budget: MemoryBudget | None = None
     limit_bytes: int | None = None
+    worker_bytes: int | None = None
 
     @property
     def bytes_held(self) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from icestream import __version__
 from icestream.commit.load_id import CommittedLoad, find_load
-from icestream.errors import ChecksFailedError, SourceError
+from icestream.errors import CommitUnknownError, SourceError
 from icestream.pipeline.checkpoint import Checkpoint, Intent
 from icestream.pipeline.load_input import LoadInputs, find_inputs
 from icestream.pipeline.load_progress import LoadProgress
@@ -113,35 +113,48 @@ class LoadRun:
     def _run_increment(self, target: LoadTarget) -> LoadReport:
         uuid = str(target.table.metadata.table_uuid) if target.table is not None else None
         with Checkpoint.open(self._checkpoint_folder(), self._spec, uuid) as checkpoint:
-            pending = checkpoint.pending()
-            if pending is not None:
-                report = self._run_intent(checkpoint, pending, target)
-                if report.rows_read or report.snapshot_id is None:
-                    return report
-                target = _again(target)
             with self._stages.stage("open"):
                 found = find_inputs(self._spec, target, may_be_empty=True)
+            pending = checkpoint.pending()
+            if pending is not None and self._can_replay(checkpoint, pending, target, found):
+                report = self._run_intent(checkpoint, pending, target, found)
+                if not report.already_committed:
+                    return report
+                target = _again(target)
             intent = checkpoint.new(found)
             if intent.is_empty:
                 return self._report(self._spec, LoadInputs(()), _nothing_done(), None)
             return self._run_intent(checkpoint, intent, target, found)
 
+    def _can_replay(
+        self, checkpoint: Checkpoint, intent: Intent, target: LoadTarget, found: LoadInputs
+    ) -> bool:
+        """Whether a load that was killed is in the table, or its files are still as they were."""
+        spec = replace(self._spec, load_id=checkpoint.load_id(intent.number))
+        if _committed(spec, target) is not None or intent.is_in(found):
+            return True
+        _logger.warning(
+            "%s was killed before it had loaded anything, and its files have changed since: what "
+            "is there now is loaded",
+            spec.name,
+        )
+        checkpoint.abandon(intent)
+        return False
+
     def _run_intent(
-        self,
-        checkpoint: Checkpoint,
-        intent: Intent,
-        target: LoadTarget,
-        found: LoadInputs | None = None,
+        self, checkpoint: Checkpoint, intent: Intent, target: LoadTarget, found: LoadInputs
     ) -> LoadReport:
         spec = replace(self._spec, load_id=checkpoint.load_id(intent.number))
-        if found is None:
-            found = find_inputs(spec, target, may_be_empty=True)
         inputs = intent.narrowed(found)
         checkpoint.begin(intent)
         try:
             report = self._run_through_gate(spec, target, inputs)
-        except ChecksFailedError:
-            checkpoint.abandon()  # nothing was published, and the files may be mended
+        except CommitUnknownError:
+            raise
+        except Exception:
+            with suppress(Exception):  # the catalog may be gone: the intent stays then
+                if _committed(spec, _again(target)) is None:
+                    checkpoint.abandon(intent)  # nothing was loaded, and files may be mended
             raise
         table = _again(target).table
         uuid = str(table.metadata.table_uuid) if table is not None else None
@@ -234,7 +247,7 @@ class LoadRun:
             snapshot_id=write.snapshot_id,
             already_committed=write.already_committed,
             created=loaded.created,
-            rows_read=loaded.rows_read,
+            rows_read=_with_bad(loaded, quarantined),
             rows_inserted=write.rows_inserted,
             rows_updated=write.rows_updated,
             rows_unchanged=write.rows_unchanged,
@@ -275,6 +288,13 @@ def _again(target: LoadTarget) -> LoadTarget:
     if target.catalog.table_exists(target.name):
         return replace(target, table=target.catalog.load_table(target.name))
     return target
+
+
+def _with_bad(loaded: Loaded, quarantined: WriteReport | None) -> int | None:
+    """The rows read, bad records among them."""
+    if loaded.rows_read is None or quarantined is None or loaded.write.already_committed:
+        return loaded.rows_read
+    return loaded.rows_read + quarantined.rows_inserted
 
 
 def _nothing_done() -> Loaded:

@@ -36,8 +36,12 @@ class LoadTarget:
 
     @classmethod
     @contextmanager
-    def open(cls, spec: LoadSpec) -> Iterator[LoadTarget]:
+    def open(cls, spec: LoadSpec, *, make: bool = True) -> Iterator[LoadTarget]:
         """Open the catalog, and the table if it is there; what was opened here is closed again.
+
+        Args:
+            spec: The load.
+            make: Whether the local catalog may be made.
 
         Raises:
             CatalogError: If the catalog can't be reached; or the table is not there, and the load
@@ -47,7 +51,7 @@ class LoadTarget:
             spec.into.refresh()
             yield cls(spec.into.catalog, spec.table_name, spec.into)
             return
-        catalog = open_load_catalog(spec.catalog, make=spec.create)
+        catalog = open_load_catalog(spec.catalog, make=spec.create and make)
         try:
             yield cls(catalog, spec.into, _find(catalog, spec))
         finally:

@@ -34,7 +34,7 @@ class Loaded:
     Attributes:
         write: What became of the table.
         created: Whether the table was created.
-        rows_read: Rows of the sources; None where not known.
+        rows_read: Rows of the sources without bad records; None where not known.
         may_be_bad: Whether there may be bad records.
         seconds_finishing: How long it took after the last row; None where not known.
         peak_worker_bytes: The largest resident size of a Python worker; None where not known.

@@ -101,7 +101,6 @@ class LocalRows:
 
     def _count_bad(self, bad: BadRecord) -> None:
         self.bad += 1
-        self.rows += 1
 
     def _table(self, each: LoadInput) -> ArrowSource:
         assert each.point is not None

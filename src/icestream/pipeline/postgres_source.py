@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -43,6 +44,17 @@ def check_adbc(source: SourceSpec) -> None:
         )
 
 
+def postgres_schema(source: SourceSpec) -> pa.Schema:
+    """The columns of a table or a query, which is not run.
+
+    Raises:
+        SourceError: If the server can't be reached, or the query is wrong.
+    """
+    with _cursor(source) as cursor:
+        scales = _scales(cursor, source)
+        return _plain(cursor.adbc_execute_schema(_query(source)), scales)
+
+
 def open_postgres(source: SourceSpec) -> ArrowSource:
     """The rows of a table or a query, as they come from the server.
 
@@ -53,36 +65,40 @@ def open_postgres(source: SourceSpec) -> ArrowSource:
 
     Memory: some batches of 4 MB.
     """
-    check_adbc(source)
-    dbapi: Any = import_module("adbc_driver_postgresql.dbapi")
-
-    secrets = {key: str(value) for key, value in source.options.items()}
-    opened: list[Any] = []
-
-    def close() -> None:
-        while opened:
-            opened.pop().close()
-
-    try:
-        connection = dbapi.connect(_uri(source))
-        opened.append(connection)
-        cursor = connection.cursor()
-        opened.append(cursor)
+    with ExitStack() as stack:
+        cursor = stack.enter_context(_cursor(source))
+        scales = _scales(cursor, source)
         cursor.adbc_statement.set_options(
             **{"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)}
         )
-        scales = _scales(cursor, source)
-        cursor.execute(source.query or f"SELECT * FROM {_quoted(str(source.table))}")
+        cursor.execute(_query(source))
         reader = cursor.fetch_record_batch()
-    except Exception as error:
-        close()
-        raise _failed(source, error, secrets) from error
-    schema = pa.schema([pa.field(f.name, _kind(f, scales)) for f in reader.schema])
-    return ArrowSource(schema, _batches(reader, schema, source, secrets), close)
+        schema = _plain(reader.schema, scales)
+        return ArrowSource(schema, _batches(reader, schema, source), stack.pop_all().close)
+    raise AssertionError("not reached")
+
+
+@contextmanager
+def _cursor(source: SourceSpec) -> Iterator[Any]:
+    check_adbc(source)
+    dbapi: Any = import_module("adbc_driver_postgresql.dbapi")
+    try:
+        with dbapi.connect(_uri(source)) as connection, connection.cursor() as cursor:
+            yield cursor
+    except dbapi.Error as error:
+        raise _failed(source, error) from error
+
+
+def _query(source: SourceSpec) -> str:
+    return source.query or f"SELECT * FROM {_quoted(str(source.table))}"
+
+
+def _plain(schema: pa.Schema, scales: Mapping[str, tuple[int, int]]) -> pa.Schema:
+    return pa.schema([pa.field(each.name, _kind(each, scales)) for each in schema])
 
 
 def _batches(
-    reader: pa.RecordBatchReader, schema: pa.Schema, source: SourceSpec, secrets: Mapping[str, str]
+    reader: pa.RecordBatchReader, schema: pa.Schema, source: SourceSpec
 ) -> Iterator[pa.RecordBatch]:
     try:
         for batch in reader:
@@ -90,7 +106,7 @@ def _batches(
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
             del batch, columns
     except (pa.ArrowException, OSError) as error:
-        raise _failed(source, error, secrets) from error
+        raise _failed(source, error) from error
 
 
 def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -147,6 +163,7 @@ def _uri(source: SourceSpec) -> str:
     return urlunsplit(("postgresql", netloc, parts.path, parts.query, ""))
 
 
-def _failed(source: SourceSpec, error: Exception, secrets: Mapping[str, str]) -> SourceError:
+def _failed(source: SourceSpec, error: Exception) -> SourceError:
+    secrets = {key: str(value) for key, value in source.options.items()}
     text = redact(" ".join(str(error).split()), secrets)
     return SourceError(f"{source.text} can't be read: {text}")

@@ -185,7 +185,8 @@ def _of_mapping(source: Mapping[str, Any], folder: Path | None) -> SourceSpec:
     if format_ is not None:
         check_choice("format", format_, get_args(SourceFormat))
     _check_options(options, format_)
-    return SourceSpec("files", paths=paths, format=format_, options=options)
+    kind = "spark" if format_ == "avro" else "files"  # which only Spark reads
+    return SourceSpec(kind, paths=paths, format=format_, options=options)
 
 
 def _paths(told: Mapping[str, Any], folder: Path | None) -> tuple[str, ...]:

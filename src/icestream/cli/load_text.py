@@ -1,0 +1,81 @@
+"""What a load did, or would do, as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from icestream.cli.output import pairs, seconds, size
+
+if TYPE_CHECKING:
+    from icestream.pipeline.load_plan import LoadPlan
+    from icestream.pipeline.load_report import LoadReport
+
+
+def load_text(report: LoadReport) -> list[str]:
+    """The figures that are not zero."""
+    if report.already_committed:
+        head = f"{report.into}: a load with this id was committed before; nothing was done"
+    elif report.snapshot_id is None:
+        head = f"{report.into}: nothing to change, so there is no new snapshot"
+    else:
+        made = "created, " if report.created else ""
+        head = f"{report.into}: {made}snapshot {report.snapshot_id}"
+    figures: list[tuple[str, object]] = [
+        ("rows read", report.rows_read or None),
+        ("rows inserted", report.rows_inserted or None),
+        ("rows updated", report.rows_updated or None),
+        ("rows deleted", report.rows_deleted or None),
+        ("rows unchanged", report.rows_unchanged or None),
+        ("bad records", f"{report.rows_quarantined:,} in {report.quarantine}")
+        if report.rows_quarantined
+        else ("bad records", None),
+        ("read", f"{report.files_read:,} files, {size(report.bytes_read)}"),
+        ("files", f"{report.files_added:,} added, {report.files_removed:,} removed"),
+        ("written", size(report.bytes_written)),
+        ("spilled", size(report.bytes_spilled) if report.bytes_spilled else None),
+        ("schema", "; ".join(report.schema_changes) or None),
+        ("columns left out", ", ".join(report.columns_discarded) or None),
+    ]
+    if report.peak_bytes_held and report.memory_limit_bytes:
+        per = " a task" if report.engine == "spark" else ""
+        limit = f"{size(report.peak_bytes_held)} of {size(report.memory_limit_bytes)}{per}"
+        figures.append(("held at most", limit))
+    stages = ", ".join(f"{name} {seconds(each)}" for name, each in report.stages.items())
+    figures.append(("took", f"{seconds(report.seconds)} ({stages})"))
+    figures.append(("report", report.report_file))
+    return [head, *(f"  {line}" for line in pairs(figures))]
+
+
+def plan_text(plan: LoadPlan) -> list[str]:
+    """What would be done."""
+    if plan.already_committed:
+        return [f"{plan.into}: a load with this id was committed before; nothing would be done"]
+    verb = f"{plan.mode} into {plan.into}"
+    head = f"would create {plan.into} and {plan.mode}" if plan.creates_table else f"would {verb}"
+    columns = plan.new_columns or plan.columns or {}
+    rewritten = f"{plan.files_removed_at_most:,} files, {size(plan.bytes_removed_at_most)} at most"
+    memory = size(plan.memory_limit_bytes)
+    if plan.memory_bytes is not None and plan.tasks and plan.tasks > 1:
+        memory += f" x {plan.tasks} tasks = {size(plan.memory_bytes)}"
+    figures: list[tuple[str, object]] = [
+        ("reads", f"{plan.files:,} files, {size(plan.bytes)}"),
+        ("rows", plan.rows),
+        ("columns", ", ".join(f"{name} {kind}" for name, kind in columns.items()) or None),
+        ("partitioned by", ", ".join(plan.partition_by) or None),
+        ("sorted by", ", ".join(plan.sort_by) or None),
+        ("schema", "; ".join(plan.schema_changes) or None),
+        ("columns left out", ", ".join(plan.columns_discarded) or None),
+        ("snapshot", plan.operation or "none: there is nothing new"),
+        ("writes about", f"{plan.files_predicted:,} files" if plan.files_predicted else None),
+        ("rewrites", rewritten if plan.files_removed_at_most else None),
+        ("memory", memory),
+        ("takes about", _time(plan)),
+    ]
+    notes = [f"  note: {note}" for note in plan.notes]
+    return [f"{head}; nothing was touched", *(f"  {line}" for line in pairs(figures)), *notes]
+
+
+def _time(plan: LoadPlan) -> str | None:
+    if plan.seconds_predicted is None:
+        return None
+    return f"{seconds(plan.seconds_predicted)}, going by {plan.prediction}"

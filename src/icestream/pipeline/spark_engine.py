@@ -1,0 +1,211 @@
+"""The engine on Spark: sources as a frame, written by tasks, committed here."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.table import CreateTableTransaction, Table
+
+import icestream.spark as ice_spark
+from icestream.errors import InvalidArgumentError
+from icestream.memory import DEFAULT_MEMORY, parse_bytes
+from icestream.pipeline.load_input import LoadInputs
+from icestream.pipeline.load_progress import LoadProgress
+from icestream.pipeline.load_spec import LoadSpec
+from icestream.pipeline.load_target import LoadTarget
+from icestream.pipeline.local_engine import Loaded
+from icestream.pipeline.quarantine import QuarantineRows
+from icestream.pipeline.spark_files import FileFrames
+from icestream.pipeline.spark_frame import SourceFrame, source_frame
+from icestream.pipeline.spark_watch import SparkWatch, is_classic
+from icestream.report import MergeReport, WriteReport
+from icestream.spark.frame_schema import arrow_schema
+from icestream.spark.installed import pyspark_module
+from icestream.spark.settings import MEMORY_SETTING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class SparkEngine:
+    """Runs loads on Spark.
+
+    Args:
+        spec: The load.
+        progress: Kept up to date.
+        spark: The session; by default that of a frame among the sources, the one that runs, or a
+            new one.
+
+    Memory: each running task stays within the load's `memory`, beside Python and Spark themselves.
+    """
+
+    def __init__(self, spec: LoadSpec, progress: LoadProgress, spark: Any) -> None:
+        self._spec = spec
+        self._progress = progress
+        self._spark: SparkSession = spark or session_of(spec)
+        setting = self._spark.conf.get(MEMORY_SETTING, None) or DEFAULT_MEMORY
+        self.memory_bytes = parse_bytes(spec.memory if spec.memory is not None else setting)
+
+    def write(self, inputs: LoadInputs, target: LoadTarget) -> Loaded:
+        """Load the rows, as one snapshot."""
+        self._progress.begin(inputs.files or None, budget=None)
+        self._progress.limit_bytes = self.memory_bytes
+        counts = _accumulator(self._spark)
+        with ExitStack() as stack:
+            made = source_frame(self._spark, self._spec, inputs, counts, self.memory_bytes, stack)
+            with SparkWatch(self._spark, self._progress, counts) as watch:
+                report = self._verb(made.frame, target)
+        rows = self._rows_read(report, made, inputs, counts)
+        if rows is not None:
+            self._progress.rows = rows
+        self._progress.files, self._progress.bytes = inputs.files, inputs.bytes
+        return Loaded(
+            report,
+            created=target.table is None,
+            rows_read=rows,
+            may_be_bad=True,
+            peak_worker_bytes=watch.peak_worker_bytes,
+        )
+
+    def quarantine(
+        self, inputs: LoadInputs, target: LoadTarget, load_id: str | None
+    ) -> WriteReport | None:
+        """Store the bad records of a load; None if there are none."""
+        made = QuarantineRows.of(self._spec)
+        files = FileFrames(self._spark, target.name, passes_bad=True)
+        frames = [files.bad(each, made) for each in inputs.inputs if each.has_text]
+        # Looked at twice, and read once: whether there are any, and to be stored.
+        bad: DataFrame = reduce(lambda a, b: a.union(b), frames).persist()
+        try:
+            if bad.isEmpty():
+                return None
+            if target.table is None:
+                target.make_namespace()
+            return ice_spark.append(
+                bad,
+                target.table or target.name,
+                catalog=None if target.table else target.catalog,
+                memory=self.memory_bytes,
+                load_id=load_id,
+                create=target.table is None,
+            )
+        finally:
+            bad.unpersist()
+
+    def _verb(self, frame: DataFrame, target: LoadTarget) -> WriteReport:
+        spec = self._spec
+        options: dict[str, Any] = {
+            "memory": self.memory_bytes,
+            "schema_mode": spec.schema_mode,
+            "branch": spec.branch,
+            "properties": spec.properties,
+            "load_id": spec.load_id,
+        }
+        if spec.mode == "merge":
+            if target.table is not None:
+                return ice_spark.merge(frame, target.table, **options, **spec.merge_options)
+            return self._merge_into_new(frame, target, options)
+        write = ice_spark.overwrite if spec.mode == "replace" else ice_spark.append
+        if target.table is not None:
+            return write(frame, target.table, **options)
+        if spec.branch not in (None, "main"):
+            raise InvalidArgumentError(
+                f"{target.name} is not there yet and has no branch {spec.branch!r}: leave branch "
+                "out"
+            )
+        target.make_namespace()
+        return write(
+            frame,
+            target.name,
+            catalog=target.catalog,
+            create=True,
+            partition_by=spec.partition_by,
+            sort_by=spec.sort_by,
+            table_properties=dict(spec.table_properties),
+            **options,
+        )
+
+    def _merge_into_new(
+        self, frame: DataFrame, target: LoadTarget, options: dict[str, Any]
+    ) -> WriteReport:
+        """Create the table empty, and drop it if the merge fails: keys are checked by the merge."""
+        spec = self._spec
+        if spec.keys is None:
+            raise InvalidArgumentError(
+                f"{target.name} is not there yet and has no identifier fields: give keys="
+            )
+        new = target.new_table(spec, arrow_schema(frame.schema))
+        transaction = CreateTableTransaction(new.table(target.catalog))
+        new.create(transaction, target.catalog, None)
+        table = target.catalog.load_table(target.name)
+        try:
+            return ice_spark.merge(frame, table, **options, **spec.merge_options)
+        except BaseException:
+            _drop_if_empty(table, target)
+            raise
+
+    def _rows_read(
+        self, report: WriteReport, made: SourceFrame, inputs: LoadInputs, counts: Any
+    ) -> int | None:
+        """How many rows sources gave, if it can be told."""
+        if report.already_committed:
+            return 0
+        if made.rows is not None:
+            return made.rows
+        spec = self._spec
+        if spec.transform is None and spec.mode != "merge":
+            return report.rows_inserted
+        counted = all(each.files is not None for each in inputs.inputs)
+        if counts is not None and counted and counts.value:
+            return int(sum(counts.value.values()))
+        simple = (spec.when_matched, spec.when_not_matched) == ("update", "insert")
+        if spec.transform is None and simple and spec.delete_when is None:
+            assert isinstance(report, MergeReport)
+            found = report.rows_inserted + report.rows_updated + report.rows_unchanged
+            return found + report.rows_superseded - report.target_duplicates
+        return None
+
+
+def session_of(spec: LoadSpec) -> Any:
+    """The session of a frame among the sources, the one that runs, or a new one."""
+    for source in spec.sources:
+        if source.kind == "frame":
+            return source.value.sparkSession  # type: ignore[attr-defined]
+    sessions = pyspark_module("pyspark.sql").SparkSession
+    if spec.master is None and spec.remote is None:
+        running = sessions.getActiveSession()
+        if running is not None:
+            return running
+    jars = ",".join(str(s.options["jar"]) for s in spec.sources if "jar" in s.options)
+    return ice_spark.session(
+        spec.master,
+        remote=spec.remote,
+        memory=spec.memory if spec.memory is not None else DEFAULT_MEMORY,
+        config={"spark.jars": jars} if jars else None,
+    )
+
+
+def _accumulator(spark: Any) -> Any:
+    """Rows by source and pack: a pack that is read twice counts once. None on Spark Connect."""
+    if not is_classic(spark):
+        return None
+    base: Any = pyspark_module("pyspark.accumulators").AccumulatorParam
+
+    class _Union(base):  # type: ignore[misc]
+        def zero(self, value: dict[Any, int]) -> dict[Any, int]:
+            return {}
+
+        def addInPlace(self, one: dict[Any, int], other: dict[Any, int]) -> dict[Any, int]:  # noqa: N802
+            one.update(other)
+            return one
+
+    return spark.sparkContext.accumulator({}, _Union())
+
+
+def _drop_if_empty(table: Table, target: LoadTarget) -> None:
+    """Drop the table that a load made, if nobody has put anything into it."""
+    found = target.catalog.load_table(target.name)
+    if found.metadata.table_uuid == table.metadata.table_uuid and not found.metadata.snapshots:
+        target.catalog.drop_table(target.name)

@@ -1,0 +1,251 @@
+"""The sources of a load as one DataFrame, transformed."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from icestream.errors import InvalidArgumentError, MissingExtraError, SourceError
+from icestream.pipeline.file_columns import plain_schema
+from icestream.pipeline.load_input import LoadInput, LoadInputs
+from icestream.pipeline.load_spec import LoadSpec
+from icestream.pipeline.postgres_source import open_postgres, postgres_schema, reads_by_adbc
+from icestream.pipeline.source_spec import SourceSpec
+from icestream.pipeline.spark_files import FileFrames
+from icestream.pipeline.spark_watch import is_classic
+from icestream.pipeline.table_increment import scan_point, schema_scan
+from icestream.redaction import redact
+from icestream.spark.conversion import SparkBatches
+from icestream.spark.installed import pyspark_module
+from icestream.spark.planning import plan_tasks
+from icestream.spark.registration import session_defaults
+from icestream.spark.task_failure import note_error
+from icestream.spark.types import spark_schema
+from icestream.write.source import open_source
+from icestream.write.source_files import fit_batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+VIEW = "source"
+_view_lock = threading.Lock()
+
+
+@dataclass(slots=True)
+class SourceFrame:
+    """All sources as one frame.
+
+    Attributes:
+        frame: The frame, transformed.
+        rows: How many rows sources have, where metadata tells; None where not.
+    """
+
+    frame: DataFrame
+    rows: int | None
+
+
+def source_frame(
+    spark: SparkSession,
+    spec: LoadSpec,
+    inputs: LoadInputs,
+    counts: Any,
+    memory_bytes: int,
+    stack: ExitStack,
+) -> SourceFrame:
+    """Make one frame of all sources.
+
+    Args:
+        spark: The session.
+        spec: The load.
+        inputs: Its sources, with the columns of files decided.
+        counts: An accumulator of rows, where there are accumulators.
+        memory_bytes: What each task may hold.
+        stack: Closed once the frame is not needed any more.
+
+    Raises:
+        InvalidArgumentError: If the transform is wrong.
+        MissingExtraError: If Spark lacks a format or a driver.
+    """
+    files = FileFrames(spark, spec.table_name, spec.bad_records == "quarantine", counts)
+    frames: list[DataFrame] = []
+    known: list[int | None] = []
+    for number, each in enumerate(inputs.inputs):
+        if each.files is not None:
+            if not each.files.files:
+                continue
+            made = files.frame(each, number)
+            frames.append(made.frame)
+            known.append(made.rows)
+        else:
+            frames.append(_frame(spark, each, spec, memory_bytes, stack))
+            known.append(None)
+    union = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
+    rows = None if None in known else sum(each for each in known if each is not None)
+    if spec.transform is None:
+        return SourceFrame(union, rows)
+    if callable(spec.transform):
+        made_frame: Any = spec.transform(union)
+        if type(made_frame).__name__ != "DataFrame":
+            raise InvalidArgumentError(
+                f"transform returned a {type(made_frame).__name__}: return a DataFrame"
+            )
+        return SourceFrame(made_frame, rows)
+    return SourceFrame(_sql(spark, spec.transform, union, stack), rows)
+
+
+def _frame(
+    spark: SparkSession, each: LoadInput, spec: LoadSpec, memory_bytes: int, stack: ExitStack
+) -> DataFrame:
+    source = each.spec
+    if source.kind == "frame":
+        frame: Any = source.value
+        return frame
+    if source.kind == "table":
+        return _table(spark, each, memory_bytes)
+    if source.kind == "jdbc":
+        if reads_by_adbc(source) and "jar" not in source.options:
+            return _postgres(spark, source, spec.table_name)
+        return _jdbc(spark, source)
+    if source.kind == "arrow":
+        return _stream(spark, source, spec.table_name, stack)
+    return _format(spark, source)
+
+
+def _table(spark: SparkSession, each: LoadInput, memory_bytes: int) -> DataFrame:
+    from icestream.spark.planned_frame import planned_frame
+
+    assert each.point is not None
+    name = each.spec.text
+    scanned = scan_point(each.spec, each.point)
+    if scanned is None:
+        schema = spark_schema(schema_scan(each.spec, each.point).schema, table=name)
+        return spark.createDataFrame([], schema)
+    plan = plan_tasks(scanned, session_defaults(spark), memory_bytes=memory_bytes)
+    return planned_frame(spark, plan, spark_schema(scanned.schema, table=name))
+
+
+def _stream(spark: SparkSession, source: SourceSpec, table: str, stack: ExitStack) -> DataFrame:
+    """A stream of this process: through files where executors see them, else at once."""
+    context: Any = getattr(spark, "sparkContext", None) if is_classic(spark) else None
+    with open_source(source.value) as stream:
+        if stream.schema is None:
+            raise InvalidArgumentError(f"{source.text} has no columns: there is nothing to load")
+        schema = plain_schema(stream.schema)
+        spark_columns = spark_schema(schema, table=table)
+        convert = SparkBatches(schema)
+        batches = (convert(fit_batch(batch, schema)) for batch in stream)
+        if context is None or not str(context.master).startswith("local"):
+            whole = pa.Table.from_batches(batches, schema=convert.schema)
+            return spark.createDataFrame(whole, schema=spark_columns)
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="icestream-stream-"))
+        path = Path(folder) / "stream.parquet"
+        with pq.ParquetWriter(path, convert.schema, compression="lz4") as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+                del batch
+    return spark.read.schema(spark_columns).parquet(str(path))
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadPostgres:
+    """In a task: the rows of a database, by ADBC."""
+
+    source: SourceSpec
+    schema: pa.Schema
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        convert = SparkBatches(self.schema)
+        with note_error():
+            for _ in batches:
+                with open_postgres(self.source) as rows:
+                    for batch in rows:
+                        yield convert(batch)
+                        del batch
+
+
+def _postgres(spark: SparkSession, source: SourceSpec, table: str) -> DataFrame:
+    schema = postgres_schema(source)
+    columns = spark_schema(schema, table=table)
+    return spark.range(0, 1, 1, 1).mapInArrow(_ReadPostgres(source, schema), columns)
+
+
+def _jdbc(spark: SparkSession, source: SourceSpec) -> DataFrame:
+    url = f"jdbc:{(source.url or '').removeprefix('jdbc:')}"
+    reader = spark.read.format("jdbc").option("url", url)
+    options = {key: value for key, value in source.options.items() if key != "jar"}
+    for key, value in options.items():
+        reader = reader.option(key, str(value))
+    chosen = ("query", source.query) if source.query else ("dbtable", str(source.table))
+    try:
+        return reader.option(*chosen).load()
+    except Exception as error:
+        text = redact(" ".join(str(error).split())[:500], {k: str(v) for k, v in options.items()})
+        if "No suitable driver" in text or "ClassNotFound" in text:
+            raise MissingExtraError(
+                f"Spark has no JDBC driver for {source.text}: give its jar as option 'jar' (or "
+                "spark.jars of your session); for PostgreSQL no jar is needed with "
+                "pip install 'icestream[postgres]'"
+            ) from error
+        raise SourceError(f"{source.text} can't be read: {text}") from error
+
+
+def _format(spark: SparkSession, source: SourceSpec) -> DataFrame:
+    """Any format that Spark has."""
+    errors = pyspark_module("pyspark.errors")
+    reader = spark.read.format(str(source.format))
+    for key, value in source.options.items():
+        reader = reader.option(key, str(value))
+    try:
+        return reader.load(list(source.paths)) if source.paths else reader.load()
+    except errors.AnalysisException as error:
+        text = redact(" ".join(str(error).split())[:500])
+        if "DATA_SOURCE_NOT_FOUND" in text or "Failed to find" in text:
+            raise MissingExtraError(
+                f"Spark has no format {source.format!r}: start it with the package that has it "
+                f"(for avro, spark.jars.packages org.apache.spark:spark-avro_2.13), and pass "
+                "spark= that session"
+            ) from error
+        raise SourceError(f"{source.text} can't be read: {text}") from error
+
+
+def _sql(spark: SparkSession, text: str, frame: DataFrame, stack: ExitStack) -> DataFrame:
+    """The frame of a query over the view `source`; a view of that name is put back afterwards."""
+    errors = pyspark_module("pyspark.errors")
+    view = _as_view(spark, frame)
+    try:
+        if is_classic(spark):
+            with view:
+                return spark.sql(text)
+        stack.enter_context(view)  # Spark Connect looks the view up again when the query runs
+        made = spark.sql(text)
+        made.schema  # noqa: B018  # looked up now, so that mistakes are told now
+        return made
+    except errors.AnalysisException as error:
+        shown = " ".join(str(error).split("\n\nJVM stacktrace")[0].split())[:500]
+        raise InvalidArgumentError(
+            f"the transform failed: {shown}. Spark runs it, over a view named source"
+        ) from error
+
+
+@contextmanager
+def _as_view(spark: SparkSession, frame: DataFrame) -> Iterator[None]:
+    with _view_lock:
+        temporary = [each.name for each in spark.catalog.listTables() if each.isTemporary]
+        before = spark.table(VIEW) if VIEW in temporary else None
+        frame.createOrReplaceTempView(VIEW)
+        try:
+            yield
+        finally:
+            if before is not None:
+                before.createOrReplaceTempView(VIEW)
+            else:
+                spark.catalog.dropTempView(VIEW)

@@ -1,0 +1,112 @@
+"""What a load on Spark looks like while it runs: tasks that have ended, and workers' memory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from icestream.pipeline.load_progress import LoadProgress
+
+_SECONDS = 0.25
+
+
+class SparkWatch:
+    """Looks at a session from a thread, until the block ends.
+
+    Args:
+        spark: The session.
+        progress: Kept up to date.
+        counts: The accumulator of rows, where there is one.
+
+    Attributes:
+        peak_worker_bytes: The largest resident size of a Python worker on this machine; None if
+            workers are elsewhere, or the system does not tell.
+    """
+
+    def __init__(self, spark: Any, progress: LoadProgress, counts: Any) -> None:
+        self._context = getattr(spark, "sparkContext", None) if is_classic(spark) else None
+        self._progress = progress
+        self._counts = counts
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="icestream-spark-watch", daemon=True)
+        self._is_local = self._context is not None and str(self._context.master).startswith("local")
+        self.peak_worker_bytes: int | None = None
+
+    def __enter__(self) -> SparkWatch:
+        if self._context is not None:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        if self._context is not None:
+            self._thread.join()
+            if error is None:
+                self._look()
+
+    def _run(self) -> None:
+        while not self._ended.wait(_SECONDS):
+            with contextlib.suppress(Exception):  # a session that is stopped
+                self._look()
+
+    def _look(self) -> None:
+        assert self._context is not None
+        tracker = self._context.statusTracker()
+        stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
+        running = [stage for stage in stages if stage is not None]
+        if running:
+            self._progress.tasks = sum(stage.numCompletedTasks for stage in running)
+            self._progress.tasks_total = sum(stage.numTasks for stage in running)
+        if self._counts is not None:
+            self._progress.rows = sum(self._counts.value.values())
+        if self._is_local:
+            peaks = [bytes_ for bytes_ in map(_peak_bytes, _workers()) if bytes_ is not None]
+            if peaks:
+                self.peak_worker_bytes = max([*peaks, self.peak_worker_bytes or 0])
+                self._progress.worker_bytes = self.peak_worker_bytes
+
+
+def is_classic(spark: Any) -> bool:
+    """Whether a session is not one of Spark Connect."""
+    return ".connect." not in type(spark).__module__
+
+
+def _workers() -> list[int]:
+    """The Python workers below this process."""
+    children: dict[int, list[int]] = {}
+    names: dict[int, bytes] = {}
+    for entry in Path("/proc").iterdir() if Path("/proc").is_dir() else ():
+        if not entry.name.isdigit():
+            continue
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            names[int(entry.name)] = (entry / "cmdline").read_bytes()
+        except OSError:
+            continue
+        children.setdefault(int(fields[1]), []).append(int(entry.name))
+    found, left = [], [os.getpid()]
+    while left:
+        below = children.get(left.pop(), [])
+        left += below
+        found += [number for number in below if b"pyspark.daemon" in names.get(number, b"")]
+    return found
+
+
+def _peak_bytes(number: int) -> int | None:
+    try:
+        text = Path(f"/proc/{number}/status").read_text()
+    except OSError:
+        return None
+    for line in text.splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return None

@@ -1,0 +1,151 @@
+"""`icestream load`: files into a table, with reports, plans and exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from unittest import mock
+
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+import icestream as ice
+from icestream.cli.exit_codes import ExitCode
+from icestream.cli.load import counts
+from icestream.cli.progress import Progress
+from tests.unit.cli.conftest import ROWS, Run, order_rows
+
+LOCAL = ("--engine", "local")
+
+
+def test_a_load_creates_the_catalog_and_the_table(folder: Path, run: Run) -> None:
+    pq.write_table(order_rows(0, 100), folder / "a.parquet")
+    shown = run("load", "a.parquet", "--into", "shop.new", "--partition-by", "day(day)", *LOCAL)
+    assert shown.exit_code == 0, shown.stderr
+    assert "shop.new: created, snapshot" in shown.stdout
+    assert "making one in" in shown.stderr
+    lines = [line.split() for line in shown.stdout.splitlines()]
+    assert ["rows", "read", "100"] in lines
+    assert ["rows", "inserted", "100"] in lines
+    [stored] = (folder / "icestream_state" / "reports").iterdir()
+    assert json.loads(stored.read_text())["rows_inserted"] == 100
+
+
+def test_a_load_as_json_is_its_report(orders: Table, run: Run) -> None:
+    asked = ("load", "changes.csv", "--into", "shop.orders", "--mode", "merge", "--keys", "id")
+    shown = run(*asked, "--load-id", "a", "--json", "--state", "elsewhere", *LOCAL)
+    report = json.loads(shown.stdout)
+    assert report["snapshot_id"] == orders.refresh().metadata.current_snapshot_id
+    assert (report["rows_inserted"], report["rows_updated"]) == (1, 1)
+    assert "elsewhere" in report["report_file"]
+    again = run(*asked, "--load-id", "a", *LOCAL)
+    assert "committed before; nothing was done" in again.stdout
+
+
+def test_options_of_files_are_passed_on(catalog: Catalog, folder: Path, run: Run) -> None:
+    (folder / "a.txt").write_text("1\tx\n2\t-\n")
+    shown = run(
+        *("load", "a.txt", "--into", "shop.t", "--format", "csv", "--option", "delimiter=\\t"),
+        *("--option", "header=false", "--option", "columns=id,name", "--option", "nulls=-"),
+        *("--type", "id=int", "--table-property", "a=b", "--property", "team=x", *LOCAL),
+    )
+    assert shown.exit_code == 0, shown.stderr
+    table = catalog.load_table("shop.t")
+    assert table.scan().to_arrow().to_pylist() == [{"id": 1, "name": "x"}, {"id": 2, "name": None}]
+    assert str(table.schema().find_type("id")) == "int"
+    assert table.properties["a"] == "b"
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    assert snapshot.summary["team"] == "x"
+
+
+def test_a_dry_run_tells_and_touches_nothing(orders: Table, run: Run, folder: Path) -> None:
+    before = sorted(folder.rglob("*"))
+    asked = ("load", "changes.csv", "--into", "shop.orders", "--mode", "merge", "--keys", "id")
+    shown = run(*asked, "--dry-run", *LOCAL)
+    assert shown.exit_code == 0, shown.stderr
+    assert "would merge into shop.orders; nothing was touched" in shown.stdout
+    plan = json.loads(run(*asked, "--dry-run", "--json", *LOCAL).stdout)
+    assert plan["files_removed_at_most"] == 3
+    assert sorted(folder.rglob("*")) == before
+    created = run("load", "changes.csv", "--into", "shop.new", "--dry-run", *LOCAL)
+    assert "would create shop.new and append" in created.stdout
+
+
+def test_bad_records_fail_or_are_set_aside(orders: Table, run: Run, folder: Path) -> None:
+    (folder / "changes.csv").write_text("id,price\nx,1\n6000,1\n")
+    asked = ("load", "changes.csv", "--into", "shop.orders", *LOCAL)
+    failed = run(*asked)
+    assert failed.exit_code == ExitCode.INPUT
+    assert "line 2" in failed.stderr
+    assert "--bad-records quarantine" in failed.stderr
+    assert len(failed.stderr.strip().splitlines()) == 2  # the catalog, and the error
+    done = run(*asked, "--bad-records", "quarantine")
+    assert "1 in shop.orders_quarantine" in done.stdout
+    assert orders.refresh().scan().to_arrow().num_rows == ROWS + 1
+
+
+def test_watching_shows_what_is_loaded_until_ctrl_c(
+    catalog: Catalog, folder: Path, run: Run
+) -> None:
+    (folder / "inbox").mkdir()
+    pq.write_table(order_rows(0, 10), folder / "inbox" / "1.parquet")
+    waits: list[float] = []
+
+    def wait(event: object, seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 1:
+            pq.write_table(order_rows(10, 10), folder / "inbox" / "2.parquet")
+        elif len(waits) == 3:
+            raise KeyboardInterrupt
+
+    with mock.patch("icestream.cli.load.pause", lambda seconds: wait(None, seconds)):
+        shown = run(
+            "load", "inbox", "--into", "shop.t", "--incremental", "--watch", "7", "-q", *LOCAL
+        )
+    assert shown.exit_code == ExitCode.INTERRUPTED
+    assert waits == [7, 7, 7]
+    assert shown.stdout.count("snapshot") == 2
+    assert catalog.load_table("shop.t").scan().to_arrow().num_rows == 20
+
+
+def test_ctrl_c_says_that_nothing_was_created(catalog: Catalog, folder: Path, run: Run) -> None:
+    (folder / "a.csv").write_text("id\n1\n")
+    with mock.patch(
+        "icestream.pipeline.local_engine.append", side_effect=KeyboardInterrupt, autospec=True
+    ):
+        shown = run("load", "a.csv", "--into", "shop.t", *LOCAL)
+    assert shown.exit_code == ExitCode.INTERRUPTED
+    assert "interrupted: shop.t was not created" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--mode", "apend"), "is not one of"),
+        (("--keys", "id"), "keys is for --mode merge"),
+        (("--watch", "3"), "--incremental"),
+        (("--checkpoint", "x"), "--incremental"),
+        (("--option", "delimeter=;"), "did you mean 'delimiter'"),
+    ],
+    ids=str,
+)
+def test_a_call_that_can_not_be_is_refused(
+    orders: Table, run: Run, arguments: tuple[str, ...], message: str
+) -> None:
+    shown = run("load", "changes.csv", "--into", "shop.orders", *arguments, *LOCAL)
+    assert shown.exit_code == ExitCode.USAGE
+    assert message in shown.stderr
+
+
+def test_progress_shows_the_limit_of_tasks_and_their_memory() -> None:
+    progress = ice.LoadProgress(stage="loading", rows=10, files=1, files_total=2)
+    progress.limit_bytes, progress.worker_bytes = 64_000_000, 200_000_000
+    progress.tasks, progress.tasks_total = 3, 4
+    line = Progress("load into db.t", lambda: counts(progress)).line()
+    assert "loading (task 3 of 4)" in line
+    assert "64 MB a task, largest worker 200 MB" in line
+    assert "1 of 2 files" in line

@@ -1,0 +1,224 @@
+"""Incremental loads: exactly once, also after a kill."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.catalog import Catalog
+
+import icestream as ice
+from icestream.errors import SourceError, StreamError
+from icestream.pipeline.checkpoint import Checkpoint
+from icestream.pipeline.load_spec import LoadSpec
+from tests.support.load_cases import Load, orders
+from tests.support.tables import make_catalog
+
+
+class Killed(BaseException):
+    """As if the process had died there."""
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[Catalog]:
+    (tmp_path / "catalog").mkdir()
+    opened = make_catalog(tmp_path / "catalog")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def inbox(tmp_path: Path) -> Path:
+    folder = tmp_path / "inbox"
+    folder.mkdir()
+    pq.write_table(orders(0, 10), folder / "1.parquet")
+    return folder
+
+
+@pytest.fixture
+def load(catalog: Catalog, tmp_path: Path) -> Load:
+    def run(source: Any, into: str = "db.t", **options: Any) -> ice.LoadReport:
+        options = {"incremental": True, "state": tmp_path / "state", **options}
+        report = ice.load(source, into, engine="local", catalog=catalog, **options)
+        assert isinstance(report, ice.LoadReport)
+        return report
+
+    return run
+
+
+def ids(catalog: Catalog, name: str = "db.t") -> list[int]:
+    return sorted(catalog.load_table(name).scan().to_arrow().column("id").to_pylist())
+
+
+@pytest.mark.parametrize("moment", ["begin", "finish"])
+@pytest.mark.parametrize("mode", ["append", "merge"])
+def test_a_run_after_a_kill_loads_what_is_missing_once(
+    load: Load,
+    catalog: Catalog,
+    inbox: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    moment: str,
+    mode: Any,
+) -> None:
+    options: dict[str, Any] = {"mode": mode, "keys": "id" if mode == "merge" else None}
+    load(inbox, **options)
+    pq.write_table(orders(10, 10), inbox / "2.parquet")
+    real = getattr(Checkpoint, moment)
+
+    def killed(*arguments: Any) -> None:
+        if moment == "begin":
+            real(*arguments)  # the intent is on disk, and nothing is loaded
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Checkpoint, moment, killed)
+        with pytest.raises(Killed):
+            load(inbox, **options)
+    assert len(ids(catalog)) == (10 if moment == "begin" else 20)
+    pq.write_table(orders(20, 10), inbox / "3.parquet")
+    load(inbox, **options)
+    load(inbox, **options)
+    assert ids(catalog) == list(range(30))
+    assert len(catalog.load_table("db.t").metadata.snapshots) == 3
+
+
+def test_a_torn_line_of_the_checkpoint_does_no_harm(
+    load: Load, catalog: Catalog, inbox: Path, tmp_path: Path
+) -> None:
+    load(inbox)
+    done = tmp_path / "state" / "checkpoints" / "db.t" / "done.jsonl"
+    with open(done, "a") as file:
+        file.write('{"path": "/x", "by')
+    pq.write_table(orders(10, 10), inbox / "2.parquet")
+    load(inbox)
+    load(inbox)
+    assert ids(catalog) == list(range(20))
+    lines = done.read_text().splitlines()
+    assert sum("2.parquet" in line for line in lines) == 1
+
+
+def test_a_load_that_fails_is_tried_again(load: Load, catalog: Catalog, inbox: Path) -> None:
+    load(inbox)
+    (inbox / "2.csv").write_text("id,price,country\nx,1,SE\n")
+    for _ in range(2):
+        with pytest.raises(SourceError, match="line 2"):
+            load(inbox)
+    (inbox / "2.csv").write_text("id,price,country\n10,1,SE\n")
+    load(inbox)
+    assert ids(catalog) == list(range(11))
+
+
+def test_files_that_change_after_a_kill_are_loaded_as_they_are(
+    load: Load, catalog: Catalog, inbox: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*arguments: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr("icestream.pipeline.load_run.LoadRun._run", killed)
+        with pytest.raises(Killed):
+            load(inbox)
+    pq.write_table(orders(5, 10), inbox / "1.parquet")
+    load(inbox)
+    assert ids(catalog) == list(range(5, 15))
+
+
+def test_a_file_that_changes_is_loaded_again(load: Load, catalog: Catalog, inbox: Path) -> None:
+    load(inbox, mode="merge", keys="id")
+    pq.write_table(orders(5, 10), inbox / "1.parquet")
+    report = load(inbox, mode="merge", keys="id")
+    assert (report.rows_read, report.rows_inserted) == (10, 5)
+    assert ids(catalog) == list(range(15))
+
+
+def test_a_checkpoint_belongs_to_one_load(
+    load: Load, catalog: Catalog, inbox: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "checkpoint"
+    load(inbox, checkpoint=folder)
+    with pytest.raises(StreamError, match="is of another load: its into"):
+        load(inbox, "db.other", checkpoint=folder)
+    with pytest.raises(StreamError, match="is of another load: its sources"):
+        load(tmp_path, checkpoint=folder)
+    catalog.drop_table("db.t")
+    with pytest.raises(StreamError, match="dropped"):
+        load(inbox, checkpoint=folder)
+
+
+def test_two_loads_do_not_use_a_checkpoint_at_once(load: Load, inbox: Path, tmp_path: Path) -> None:
+    spec = LoadSpec.of(inbox, "db.t", incremental=True)
+    with (
+        Checkpoint.open(tmp_path / "checkpoint", spec, None),
+        pytest.raises(StreamError, match="another load uses"),
+    ):
+        load(inbox, checkpoint=tmp_path / "checkpoint")
+
+
+def test_an_inbox_may_be_empty(load: Load, catalog: Catalog, tmp_path: Path) -> None:
+    (tmp_path / "inbox").mkdir()
+    report = load(tmp_path / "inbox" / "*.parquet")
+    assert (report.snapshot_id, report.rows_read) == (None, 0)
+    assert catalog.list_tables("db") == []
+
+
+def test_rows_of_a_table_that_change_are_an_error_that_says_so(
+    load: Load, catalog: Catalog, inbox: Path
+) -> None:
+    load(inbox, "db.from", incremental=False)
+    load("table:db.from", "db.to")
+    table = catalog.load_table("db.from")
+    ice.append(table, orders(10, 5))
+    ice.compact(table, min_files=2)
+    load("table:db.from", "db.to")
+    assert ids(catalog, "db.to") == list(range(15))
+    ice.delete(table, where="id = 3")
+    with pytest.raises(StreamError, match="changes or deletes rows"):
+        load("table:db.from", "db.to")
+
+
+def test_watching_repeats_until_it_is_interrupted(
+    load: Load, catalog: Catalog, inbox: Path
+) -> None:
+    seen: list[int | None] = []
+
+    def told(report: ice.LoadReport) -> None:
+        seen.append(report.rows_read)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        pq.write_table(orders(10 * len(seen), 10), inbox / f"{len(seen) + 1}.parquet")
+
+    with pytest.raises(KeyboardInterrupt):
+        load(inbox, watch=0.01, on_report=told)
+    assert seen == [10, 10, 10]
+    assert ids(catalog) == list(range(30))
+
+
+def test_bad_records_of_a_killed_run_are_stored_once(
+    load: Load, catalog: Catalog, inbox: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (inbox / "2.csv").write_text("id,price,country\nx,1,SE\n10,1,SE\n")
+    options: dict[str, Any] = {"bad_records": "quarantine", "schema": {"id": "long"}}
+
+    def killed(*arguments: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr("icestream.pipeline.load_run.LoadRun._quarantine", killed)
+        with pytest.raises(Killed):
+            load(inbox, **options)
+    load(inbox, **options)
+    load(inbox, **options)
+    assert ids(catalog) == list(range(11))
+    assert catalog.load_table("db.t_quarantine").scan().to_arrow().num_rows == 1
+
+
+def test_what_is_done_is_plain_to_see(load: Load, inbox: Path, tmp_path: Path) -> None:
+    load(inbox)
+    lines = (tmp_path / "state" / "checkpoints" / "db.t" / "done.jsonl").read_text().splitlines()
+    first = json.loads(lines[0])
+    assert first["path"] == str(inbox / "1.parquet")
+    assert not (tmp_path / "state" / "checkpoints" / "db.t" / "intent.json").exists()
