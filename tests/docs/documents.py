@@ -1,0 +1,74 @@
+"""The code in the documents: which of it runs, what it needs first, and why some does not.
+
+A block of `python` or `console` is run. Comments in HTML, which readers do not see, say more:
+
+    <!-- run first             Python that makes what the document takes as given
+    ...
+    -->
+    <!-- not run: a cluster's address -->      the block that follows needs something else
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DOCUMENTS = sorted(
+    str(path.relative_to(REPOSITORY))
+    for pattern in ("README.md", "docs/*.md", "docs/guides/*.md")
+    for path in REPOSITORY.glob(pattern)
+)
+SHELLS = ("console", "bash", "sh", "shell")
+
+_PART = re.compile(
+    r"^<!-- run first\n(?P<first>.*?)^-->"
+    r"|^<!-- not run: (?P<reason>.*?) -->\s*\n(?=\s*```)"
+    r"|^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<code>.*?)^(?P=indent)```",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block of code in a document.
+
+    Attributes:
+        language: `"python"` or `"console"`.
+        code: What it says.
+        line: Where it begins.
+        reason: Why it is not run; None if it is.
+    """
+
+    language: Literal["python", "console"]
+    code: str
+    line: int
+    reason: str | None = None
+
+    def commands(self) -> list[str]:
+        """The lines of a console block, without comments; those that go on are joined."""
+        joined = re.sub(r"\\\n\s*", "", self.code)
+        lines = (line.partition("  #")[0].strip() for line in joined.splitlines())
+        return [line.removeprefix("$ ") for line in lines if line and not line.startswith("#")]
+
+
+def blocks_of(text: str) -> list[Block]:
+    """Every block of a document that is code to run, and what is to run first."""
+    found: list[Block] = []
+    reason: str | None = None
+    for match in _PART.finditer(text):
+        line = text.count("\n", 0, match.start()) + 2
+        if match["reason"] is not None:
+            reason = match["reason"].strip()
+            continue
+        if match["first"] is not None:
+            found.append(Block("python", match["first"], line))
+        elif match["language"] == "python":
+            code = re.sub(f"^{match['indent']}", "", match["code"], flags=re.MULTILINE)
+            found.append(Block("python", code, line, reason))
+        elif match["language"] in SHELLS:
+            found.append(Block("console", match["code"], line, reason))
+        reason = None
+    return found

@@ -1,0 +1,141 @@
+"""Run the code of documents, as their reader would: one process, one catalog, one Spark.
+
+    python -m tests.docs.run_documents FOLDER DOCUMENT ...
+
+Writes `results.json` into the folder: for each document what failed, by line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+import traceback
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from tests.docs.documents import REPOSITORY, Block, blocks_of
+
+_SHELL_SIGNS = ("|", ">", "$(", "&&", ";")
+ORDERS = 1_800
+
+
+def main(folder: Path, documents: list[str]) -> None:
+    _configure(folder)
+    results: dict[str, Any] = {}
+    for name in documents:
+        work = folder / name.replace("/", "-").removesuffix(".md")
+        work.mkdir()
+        os.chdir(work)
+        _fresh_tables()
+        started = time.monotonic()
+        failed = _run(name, blocks_of((REPOSITORY / name).read_text()))
+        _stop_streams()
+        results[name] = {"failed": failed, "seconds": round(time.monotonic() - started, 1)}
+        (folder / "results.json").write_text(json.dumps(results))
+    if "pyspark" in sys.modules:
+        from pyspark.sql import SparkSession
+
+        if (running := SparkSession.getActiveSession()) is not None:
+            running.stop()
+
+
+def _configure(folder: Path) -> None:
+    """A default catalog, as PyIceberg's variables name it; before anything is imported."""
+    os.environ.update(
+        {
+            "HOME": str(folder),
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PYTHONPATH": str(REPOSITORY),
+            "PYICEBERG_CATALOG__DEFAULT__TYPE": "sql",
+            "PYICEBERG_CATALOG__DEFAULT__URI": f"sqlite:///{folder}/catalog.db",
+            "PYICEBERG_CATALOG__DEFAULT__WAREHOUSE": f"file://{folder}/warehouse",
+            "DLT_DATA_DIR": str(folder / "dlt"),
+            "RUNTIME__DLTHUB_TELEMETRY": "false",
+        }
+    )
+
+
+def _fresh_tables() -> None:
+    """`shop.orders`, and nothing else."""
+    import icestream as ice
+
+    ice.scan  # noqa: B018  # before pyarrow
+    import pyarrow as pa
+    from pyiceberg.catalog import load_catalog
+
+    with contextlib.closing(load_catalog("default")) as catalog:
+        for namespace in catalog.list_namespaces():
+            for table in catalog.list_tables(namespace):
+                catalog.drop_table(table)
+        catalog.create_namespace_if_not_exists("shop")
+        day = datetime(2026, 11, 1, tzinfo=UTC)
+        numbers = range(ORDERS)
+        rows = pa.table(
+            {
+                "id": pa.array(numbers, pa.int64()),
+                "price": pa.array([n * 0.5 for n in numbers], pa.float64()),
+                "country": [("NO", "SE", "DK")[n % 3] for n in numbers],
+                "ts": pa.array([day + timedelta(hours=n % 480) for n in numbers]),
+            }
+        )
+        table = catalog.create_table("shop.orders", rows.schema)
+        for start in range(0, ORDERS, 600):
+            ice.append(table, rows.slice(start, 600))
+
+
+def _run(name: str, blocks: list[Block]) -> list[str]:
+    """What failed; after that the rest of the document is not tried."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for block in blocks:
+        if block.reason is not None:
+            continue
+        try:
+            if block.language == "python":
+                _run_python(name, block, names)
+            else:
+                for command in block.commands():
+                    _run_command(command)
+        except BaseException:
+            return [f"{name}, line {block.line}:\n{block.code}\n{traceback.format_exc()}"]
+    return []
+
+
+def _run_python(name: str, block: Block, names: dict[str, Any]) -> None:
+    code = compile("\n" * (block.line - 1) + block.code, name, "exec")
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(code, names)
+
+
+def _run_command(command: str) -> None:
+    """In this process if it is `icestream` alone, else by bash."""
+    if command.startswith("icestream ") and not any(sign in command for sign in _SHELL_SIGNS):
+        from click.testing import CliRunner
+
+        from icestream.cli.main import cli
+
+        done = CliRunner().invoke(cli, shlex.split(command)[1:])
+        assert done.exit_code == 0, f"{command}: {done.exit_code}\n{done.output}"
+        return
+    ran = subprocess.run(["bash", "-c", f"set -eo pipefail; {command}"], capture_output=True)
+    assert ran.returncode == 0, f"{command}: {ran.returncode}\n{ran.stderr.decode()}"
+
+
+def _stop_streams() -> None:
+    if "pyspark" not in sys.modules:
+        return
+    from pyspark.sql import SparkSession
+
+    if (running := SparkSession.getActiveSession()) is not None:
+        for query in running.streams.active:
+            query.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]).resolve(), sys.argv[2:])

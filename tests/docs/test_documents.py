@@ -1,0 +1,93 @@
+"""What the documents say can be pasted: every block of Python and of commands runs."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.docs.documents import DOCUMENTS, REPOSITORY, Block, blocks_of
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """All documents, run in one process."""
+    folder = tmp_path_factory.mktemp("documents")
+    command = [sys.executable, "-m", "tests.docs.run_documents", str(folder), *DOCUMENTS]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads((folder / "results.json").read_text())  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_every_block_of_a_document_runs(name: str, results: dict[str, Any]) -> None:
+    assert not results[name]["failed"], results[name]["failed"][0]
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_block_that_is_not_run_says_why(name: str) -> None:
+    for block in blocks_of((REPOSITORY / name).read_text()):
+        assert block.reason is None or len(block.reason.split()) >= 3, f"{name}:{block.line}"
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_every_make_target_that_a_document_names_is_there(name: str) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE))
+    named = re.findall(r"(?:^|`)make ([a-z-]+)", (REPOSITORY / name).read_text(), re.MULTILINE)
+    assert set(named) <= targets
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    for name in DOCUMENTS:
+        document = REPOSITORY / name
+        for link in re.findall(r"\]\((?!https?:|mailto:|#)([^)#\s]+)", document.read_text()):
+            assert (document.parent / link).exists(), f"{name}: {link}"
+
+
+def test_blocks_and_comments_are_told_apart() -> None:
+    text = """
+<!-- run first
+x = 1
+-->
+```python
+x += 1
+```
+<!-- not run: needs a cluster -->
+
+```console
+$ icestream tables    # all
+icestream scan t \\
+    --limit 1
+```
+```yaml
+a: 1
+```
+"""
+    assert blocks_of(text) == [
+        Block("python", "x = 1\n", 3),
+        Block("python", "x += 1\n", 6),
+        Block(
+            "console",
+            "$ icestream tables    # all\nicestream scan t \\\n    --limit 1\n",
+            11,
+            "needs a cluster",
+        ),
+    ]
+    assert blocks_of(text)[2].commands() == ["icestream tables", "icestream scan t --limit 1"]
+
+
+def test_a_block_that_fails_is_told_by_its_line(tmp_path: Path) -> None:
+    from tests.docs.run_documents import _run
+
+    block = Block("python", "1 / 0\n", 7)
+    (failed,) = _run("some.md", [block])
+    assert 'File "some.md", line 7' in failed
+    assert "ZeroDivisionError" in failed
+    assert _run("some.md", [Block("python", "1 / 0\n", 7, "it fails")]) == []
