@@ -9,7 +9,7 @@ JAVA := .venv-interop
 JAVA_STAMP := $(JAVA)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench bench-spark bench-quick peers java interop soak test-spark conformance spark-matrix clean
+.PHONY: help install demo test lint format bench bench-spark bench-quick peers java interop soak docs test-spark conformance spark-matrix clean
 
 help:  ## What there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[spark,postgres,peers,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[spark,postgres,peers,docs,dev]'
 	@touch $@
 
 install: $(STAMP)  ## The environment, in .venv
@@ -96,8 +96,11 @@ spark-matrix-%: .venv-spark%/.installed
 
 spark-matrix: spark-matrix-41 spark-matrix-42 spark-matrix-43  ## Some tests on each PySpark line
 
+docs: install  ## The documentation as a site, in build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 soak: install  ## The long versions of the memory tests
 	$(BIN)/python -m pytest -m slow
 
 clean:  ## Remove what the targets above made
-	rm -rf $(VENV) $(PEERS) $(JAVA) .venv-spark4? .interop .bench .demo
+	rm -rf build $(VENV) $(PEERS) $(JAVA) .venv-spark4? .interop .bench .demo

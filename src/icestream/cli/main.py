@@ -32,6 +32,7 @@ from icestream.cli.load import load
 from icestream.cli.merge import merge
 from icestream.cli.orphans import orphans
 from icestream.cli.output_file import leave_stdout
+from icestream.cli.run import run
 from icestream.cli.scan import scan
 from icestream.cli.settings import Settings
 from icestream.cli.tables import tables
@@ -164,7 +165,7 @@ def cli() -> None:
 
 
 for _each in (
-    tables, load, scan, explain, merge, delete, compact, orphans, health, bench, completion
+    tables, load, run, scan, explain, merge, delete, compact, orphans, health, bench, completion
 ):  # fmt: skip
     cli.add_command(_each)
 

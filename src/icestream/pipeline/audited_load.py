@@ -109,9 +109,11 @@ class AuditGate:
     def _check(self, spec: LoadSpec, table: Table) -> tuple[CheckResult, ...]:
         if spec.engine == "spark":
             from icestream.pipeline.spark_checks import run_spark_checks
+            from icestream.pipeline.spark_engine import session_of
 
+            session = self.spark or session_of(spec)
             results = run_spark_checks(
-                self.tests, table, branch=self.branch, spark=self.spark, memory=spec.memory
+                self.tests, table, branch=self.branch, spark=session, memory=spec.memory
             )
         else:
             memory = spec.memory or DEFAULT_MEMORY

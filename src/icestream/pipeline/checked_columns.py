@@ -67,3 +67,16 @@ def accepted(check: Check, schema: pa.Schema) -> pa.Array:
         raise InvalidArgumentError(
             f"accepted_values of {name!r} can't be values of its type, {kind}: {error}"
         ) from error
+
+
+def refuse_nested(name: str, schema: pa.Schema) -> None:
+    """Refuse a column that can't be part of a key.
+
+    Raises:
+        InvalidArgumentError: If it is nested.
+    """
+    kind = column_type(name, schema)
+    if pa.types.is_nested(kind):
+        raise InvalidArgumentError(
+            f"unique names {name!r}, a column of {kind}: name fields of it, as in '{name}.id'"
+        )

@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 
 from icestream.errors import InvalidArgumentError, MissingExtraError
 from icestream.memory import MemoryBudget
-from icestream.pipeline.checked_columns import accepted, column_of, column_path
+from icestream.pipeline.checked_columns import accepted, column_of, column_path, refuse_nested
 from icestream.pipeline.checks import (
     EXAMPLES,
     Check,
@@ -123,8 +123,8 @@ class _Unique:
     ) -> None:
         self._check = check
         self._paths = [column_path(name, schema) for name in check.columns]
-        for name, path in zip(check.columns, self._paths, strict=True):
-            _refuse_nested(name, column_of(_empty(schema), path).type)
+        for name in check.columns:
+            refuse_nested(name, schema)
         self._keys = keys
         self._again = again
 
@@ -245,14 +245,3 @@ def _duckdb() -> Any:
             "'icestream[duckdb]', or run it with engine='spark'"
         ) from error
     return duckdb
-
-
-def _empty(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.record_batch([pa.nulls(0, field.type) for field in schema], schema=schema)
-
-
-def _refuse_nested(name: str, kind: pa.DataType) -> None:
-    if pa.types.is_nested(kind):
-        raise InvalidArgumentError(
-            f"unique names {name!r}, a column of {kind}: name fields of it, as in '{name}.id'"
-        )

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from contextlib import ExitStack
 from typing import Any
 
+import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import CreateTableTransaction, Table
@@ -17,7 +19,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from icestream.commit.new_table import NewTable, TableCreatedError
 from icestream.errors import SchemaMismatchError
 from icestream.memory import DEFAULT_MEMORY, MemoryBudget, parse_bytes
-from icestream.pipeline.load_input import find_inputs
+from icestream.pipeline.load_input import LoadInputs, find_inputs
 from icestream.pipeline.load_progress import LoadProgress
 from icestream.pipeline.load_spec import LoadSpec
 from icestream.pipeline.load_target import LoadTarget
@@ -39,14 +41,31 @@ def plan_new_table(target: LoadTarget, spec: LoadSpec, spark: Any) -> NewTable:
         SourceError: If the sources can't be read.
     """
     inputs = find_inputs(spec, target).with_columns(spec, target)
-    rows = LocalRows(spec, inputs, MemoryBudget(), LoadProgress(), parse_bytes(DEFAULT_MEMORY))
-    with rows.open() as source:
-        if source.schema is None:
-            raise SchemaMismatchError(
-                f"{target.name} can't be created: the sources have no columns",
-                differences=("there is no column",),
-            )
-        return target.new_table(spec, source.schema)
+    with ExitStack() as stack:
+        if spec.engine == "spark":
+            columns = _columns_on_spark(spec, inputs, spark, stack)
+        else:
+            memory = parse_bytes(DEFAULT_MEMORY)
+            rows = LocalRows(spec, inputs, MemoryBudget(memory), LoadProgress(), memory)
+            columns = stack.enter_context(rows.open()).schema
+    if columns is None:
+        raise SchemaMismatchError(
+            f"{target.name} can't be created: the sources have no columns",
+            differences=("there is no column",),
+        )
+    return target.new_table(spec, columns)
+
+
+def _columns_on_spark(
+    spec: LoadSpec, inputs: LoadInputs, spark: Any, stack: ExitStack
+) -> pa.Schema:
+    from icestream.pipeline.spark_engine import session_of
+    from icestream.pipeline.spark_frame import source_frame
+    from icestream.spark.frame_schema import arrow_schema
+
+    memory = parse_bytes(spec.memory or DEFAULT_MEMORY)
+    made = source_frame(spark or session_of(spec), spec, inputs, None, memory, stack)
+    return arrow_schema(made.frame.schema)
 
 
 def create_new_table(planned: NewTable, catalog: Catalog) -> Table:

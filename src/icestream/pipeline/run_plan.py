@@ -43,7 +43,7 @@ def plan_run(
         plan, reason = None, None
         if name not in done:
             try:
-                plan = plan_load(spec, state=folder)
+                plan = plan_load(spec, state=folder, spark=spark)
             except IcestreamError as error:
                 reason = in_words(error)
         planned.append(

@@ -1,13 +1,15 @@
-"""A folder as a user has it: the local catalog, a table `shop.orders`, and a file of changes."""
+"""A folder as a user has it: a catalog, a table `shop.orders`, a file of changes, a pipeline."""
 
 from __future__ import annotations
 
 import datetime as dt
+import gzip
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 from pyiceberg.catalog import Catalog
@@ -19,6 +21,12 @@ from icestream.cli.main import cli
 
 Run = Callable[..., Result]
 ROWS = 1800
+_PIPELINE = """
+defaults: {engine: local}
+loads:
+  orders: {source: changes.csv, into: shop.orders, mode: merge, keys: id}
+  daily: {source: "table:shop.orders", into: shop.daily, mode: replace}
+"""
 
 
 def order_rows(start: int, count: int) -> pa.Table:
@@ -61,6 +69,11 @@ def orders(catalog: Catalog, folder: Path) -> Table:
     for start in (0, 600, 1200):
         ice.append(table, order_rows(start, 600))
     (folder / "changes.csv").write_text("id,price\n1,99.5\n5000,7.25\n")
+    for name in ("data/orders", "logs"):
+        (folder / name).mkdir(parents=True)
+    pq.write_table(order_rows(5000, 10), folder / "data" / "orders" / "1.parquet")
+    (folder / "logs" / "1.json.gz").write_bytes(gzip.compress(b'{"id": 1}\n'))
+    (folder / "pipeline.yaml").write_text(_PIPELINE)
     return table
 
 
