@@ -40,7 +40,13 @@ def _run(case: str, folder: Path, **fixed: Any) -> Outcome:
         opened.close()
 
 
-@pytest.mark.parametrize("case", CASES)
+_LONG = ("evolve_and_discard", "from_tables_and_streams")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(name, marks=[pytest.mark.slow] if name in _LONG else []) for name in CASES],
+)
 def test_a_load_does_the_same_on_both_engines(spark: Any, tmp_path: Path, case: str) -> None:
     local = _run(case, tmp_path / "local", engine="local")
     on_spark = _run(case, tmp_path / "spark", engine="spark", spark=spark)

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     memory=True,
     examples=(
         "icestream load 'data/orders/*.parquet' --into shop.orders",
+        "icestream load 'data/orders/*.parquet' --into shop.orders --mode replace --dry-run",
         "icestream load changes.csv --into shop.orders --mode merge --keys id --engine local",
         "icestream load inbox/ --into shop.events --incremental --watch 30",
-        "icestream load 'logs/*.json.gz' --into shop.logs --bad-records quarantine --dry-run",
+        "icestream load 'logs/*.json.gz' --into shop.logs --bad-records quarantine --engine local",
     ),
 )
 @click.argument("sources", nargs=-1, required=True, type=str)

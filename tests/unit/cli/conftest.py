@@ -1,4 +1,4 @@
-"""A folder as a user has it: a catalog, a table `shop.orders`, a file of changes, a pipeline."""
+"""A folder as a user has it: the local catalog, `shop.orders`, some files, and a pipeline."""
 
 from __future__ import annotations
 

@@ -1,0 +1,82 @@
+"""Files in an object store as sources of loads, on both engines."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyarrow.fs import S3FileSystem
+from pyiceberg.catalog.sql import SqlCatalog
+
+import icestream as ice
+from icestream.errors import SourceError
+from tests.support.load_cases import orders
+from tests.support.s3 import make_s3_catalog, s3_server
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
+    with s3_server() as server:
+        opened = make_s3_catalog(tmp_path, server, bucket="sources")
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(params=["local", "spark"])
+def engine(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
+    if request.param == "local":
+        yield {"engine": "local"}
+        return
+    import icestream.spark as ice_spark
+
+    running = ice_spark.session("local[2]", memory="64MB")
+    yield {"engine": "spark", "spark": running}
+    running.stop()
+
+
+def _store(catalog: SqlCatalog) -> S3FileSystem:
+    properties = catalog.properties
+    return S3FileSystem(
+        endpoint_override=properties["s3.endpoint"],
+        access_key=properties["s3.access-key-id"],
+        secret_key=properties["s3.secret-access-key"],
+        region=properties["s3.region"],
+    )
+
+
+def test_files_of_a_bucket_are_loaded_with_the_catalogs_access(
+    catalog: SqlCatalog, tmp_path: Path, engine: dict[str, Any]
+) -> None:
+    store = _store(catalog)
+    pq.write_table(orders(0, 50), "sources/in/a/1.parquet", filesystem=store)
+    pq.write_table(orders(50, 50), "sources/in/b/2.parquet", filesystem=store)
+    with store.open_output_stream("sources/in/3.csv.gz", compression=None) as file:
+        file.write(gzip.compress(b"id,price,country\n100,1.5,SE\n"))
+    options: dict[str, Any] = {"catalog": catalog, "state": tmp_path / "state", **engine}
+    report = ice.load(
+        ["s3://sources/in/**/*.parquet", "s3://sources/in/3.csv.gz"], "db.t", **options
+    )
+    assert isinstance(report, ice.LoadReport)
+    assert (report.rows_inserted, report.files_read) == (101, 3)
+    for rows in (0, 10):
+        if rows:
+            pq.write_table(orders(200, rows), "sources/in/a/4.parquet", filesystem=store)
+        again = ice.load("s3://sources/in/a", "db.u", incremental=True, **options)
+        assert isinstance(again, ice.LoadReport)
+    assert (again.rows_read, again.files_read) == (10, 1)
+    with pytest.raises(SourceError, match="no file is at 's3://sources/none'"):
+        ice.load("s3://sources/none", "db.t", **options)
+    access = {"s3.endpoint": "http://127.0.0.1:1", "s3.secret-access-key": "hunter2"}
+    with pytest.raises(SourceError, match="can't be opened") as raised:
+        ice.load(
+            {"path": "s3://sources/x.csv", "options": access},
+            "db.t",
+            **options,
+        )
+    assert "hunter2" not in str(raised.value)
