@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -67,7 +67,7 @@ def run(
     import icestream as ice
     from icestream.pipeline.load_progress import LoadProgress
 
-    told = {
+    told: dict[str, Any] = {
         "only": only,
         "variables": dict(variables),
         "catalog": settings.catalog,
