@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
@@ -161,3 +163,69 @@ def test_executors_without_icestream_get_it_from_the_driver(
     assert "TaskFailedError" in failure
     assert "No module named 'icestream'" in failure
     assert ids == list(range(200))
+
+
+@pytest.mark.parametrize("way", ["helper", "format"])
+def test_the_slower_of_two_attempts_at_the_same_rows_adds_nothing(
+    cluster: SparkCluster, catalog: SqlCatalog, tmp_path: Path, way: str
+) -> None:
+    """Speculation: Spark starts a task a second time, and kills the one that is later."""
+    table = make_table(catalog, **_SMALL_FILES)
+    properties = dict(catalog.properties)
+    with SparkProcess(
+        master=cluster.url, memory="64MB", config={**_SETTINGS, **_SPECULATION}
+    ) as process:
+        process.call(_append_speculatively, properties, str(tmp_path / "attempts"), way)
+    attempts = sorted(path.name for path in (tmp_path / "attempts").iterdir())
+    assert attempts == ["0-0", "0-1", "1-0", "2-0", "3-0"], "the first task ran twice"
+    ids = table.refresh().scan().to_arrow()["id"].to_pylist()
+    assert sorted(ids) == list(range(_ROWS))
+    assert len(snapshots_of(table)) == 1
+    ice.orphans(table, older_than=0, delete=True)
+    assert stored_files(folder_of(table)) == referenced_files(table)
+
+
+_SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.multiplier": "1.1",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.minTaskRuntime": "100ms",
+}
+
+
+def _append_speculatively(spark: Any, properties: dict[str, str], attempts: str, way: str) -> None:
+    Path(attempts).mkdir()
+    frame = spark.range(0, _ROWS, 1, 4).selectExpr("id", "id % 7 as part", "string(id) as text")
+    slow = frame.mapInArrow(_Slow(attempts), frame.schema)
+    catalog = opened(properties)
+    try:
+        if way == "helper":
+            ice_spark.append(slow, "db.t", catalog=catalog)
+            return
+        writer = slow.write.format("icestream").mode("append").option("catalog", "tests")
+        for name, value in properties.items():
+            writer = writer.option(f"catalog.{name}", value)
+        writer.save("db.t")
+    finally:
+        catalog.close()
+
+
+class _Slow:
+    """Rows as they are; the first attempt of the first task stops for long after most of them."""
+
+    def __init__(self, attempts: str) -> None:
+        self._attempts = attempts
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        name = f"{context.partitionId()}-{context.attemptNumber()}"
+        (Path(self._attempts) / name).touch()
+        for batch in batches:
+            half = batch.num_rows // 2
+            yield batch.slice(0, half)
+            if name == "0-0":
+                time.sleep(60)
+            yield batch.slice(half)

@@ -45,6 +45,7 @@ from pyspark.sql import functions as sf
 
 import icestream as ice
 import icestream.spark as ice_spark
+from icestream.spark.distribution import Distributed
 from icestream.spark.partition_expressions import expression
 from icestream.write import transforms
 from tests.support.spark_orders import order_ids, orders
@@ -213,3 +214,16 @@ def test_a_partition_that_is_larger_than_a_few_files_goes_to_several_tasks(
         tasks.setdefault(task.file.partition[0], set()).add(name.split("-")[0])
     assert len(tasks["large"]) > 1
     assert len(tasks["small"]) == 1
+
+
+def test_writes_that_overlap_leave_the_sessions_own_setting(spark: Any) -> None:
+    spark.conf.set(ADVISORY, "77")
+    first, second = (Distributed(spark.range(1), size).settings() for size in (1000, 2000))
+    first.__enter__()
+    second.__enter__()
+    assert spark.conf.get(ADVISORY) == "2000"
+    first.__exit__(None, None, None)
+    assert spark.conf.get(ADVISORY) != "77", "the second is still at work"
+    second.__exit__(None, None, None)
+    assert spark.conf.get(ADVISORY) == "77"
+    spark.conf.unset(ADVISORY)

@@ -70,9 +70,12 @@ def spark_cluster(
         cluster = SparkCluster(url, folder)
         for number in range(workers):
             log = folder / f"worker-{number}.log"
-            options = ["--host", _HOST, "--cores", str(cores), "--memory", "1g"]
+            # Each a host of its own: Spark tries a task a second time on another host only.
+            host = f"127.0.0.{number + 1}"
+            options = ["--host", host, "--cores", str(cores), "--memory", "1g"]
             options += ["--work-dir", str(folder / f"worker-{number}"), url]
-            cluster.workers.append(_start("worker.Worker", log, env or {}, *options))
+            variables = {**(env or {}), "SPARK_LOCAL_IP": host}
+            cluster.workers.append(_start("worker.Worker", log, variables, *options))
             started.append(cluster.workers[-1])
         for number, worker in enumerate(cluster.workers):
             _awaited(_REGISTERED, folder / f"worker-{number}.log", worker)

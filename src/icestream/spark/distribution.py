@@ -16,7 +16,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, get_args
+from weakref import WeakKeyDictionary
 
 from pyiceberg.table.sorting import NullOrder, SortDirection
 
@@ -52,6 +54,24 @@ def check_distribution(distribution: str | None) -> None:
         )
 
 
+@dataclass(slots=True)
+class _Change:
+    """What a session said before writes changed it, of which several may run at once."""
+
+    before: str | None
+    writes: int = 0
+
+    def undo(self, session: SparkSession) -> None:
+        if self.before is None:
+            session.conf.unset(_ADVISORY_SETTING)
+        else:
+            session.conf.set(_ADVISORY_SETTING, self.before)
+
+
+_changing = Lock()
+_changes: WeakKeyDictionary[SparkSession, _Change] = WeakKeyDictionary()
+
+
 @dataclass(frozen=True, slots=True)
 class Distributed:
     """A frame whose rows lie as a table wants them.
@@ -71,15 +91,20 @@ class Distributed:
             yield
             return
         session: SparkSession = self.frame.sparkSession
-        before = session.conf.get(_ADVISORY_SETTING, None)
-        session.conf.set(_ADVISORY_SETTING, str(self.advisory_bytes))
+        with _changing:
+            change = _changes.setdefault(
+                session, _Change(session.conf.get(_ADVISORY_SETTING, None))
+            )
+            change.writes += 1
+            session.conf.set(_ADVISORY_SETTING, str(self.advisory_bytes))
         try:
             yield
         finally:
-            if before is None:
-                session.conf.unset(_ADVISORY_SETTING)
-            else:
-                session.conf.set(_ADVISORY_SETTING, before)
+            with _changing:
+                change.writes -= 1
+                if not change.writes:
+                    del _changes[session]
+                    change.undo(session)
 
 
 def distribute(
