@@ -48,9 +48,13 @@ def main(folder: Path, documents: list[str]) -> None:
 
 def _configure(folder: Path) -> None:
     """A default catalog, as PyIceberg's variables name it; before anything is imported."""
+    conf = folder / "spark-conf"
+    conf.mkdir()
+    (conf / "spark-defaults.conf").write_text("spark.sql.shuffle.partitions 2\n")
     os.environ.update(
         {
             "HOME": str(folder),
+            "SPARK_CONF_DIR": str(conf),
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "PYTHONPATH": str(REPOSITORY),
             "PYICEBERG_CATALOG__DEFAULT__TYPE": "sql",
