@@ -15,7 +15,7 @@ checkpoint.py    what an incremental load has done
 load_plan.py     a dry run    load_progress.py  how far it is
 state_folder.py  report_store.py  where reports and checkpoints are
 
-run.py           `run`: the loads of a pipeline    run_order.py  run_state.py  run_report.py  run_plan.py
+run.py           `run`: the loads of a pipeline (run_order, run_state, run_report, run_plan)
 pipeline_file.py the file (located_yaml, variables)
 audited_load.py  write, audit, publish             publish.py  the branch   new_audited_table.py
 checks.py        tests on a result (local_checks, spark_checks, checked_columns, repeated_keys)
