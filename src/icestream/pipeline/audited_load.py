@@ -78,7 +78,7 @@ class AuditGate:
         outrun: OutrunError | None = None
         for _ in range(_TRIES):
             self.attempts += 1
-            audit.prepare()
+            audit.prepare(spec.load_id)
             report = load(replace(spec, branch=audit.name), target)
             self.loaded = report = replace(report, branch=audit.onto, already_committed=False)
             try:

@@ -51,16 +51,23 @@ class AuditBranch:
         """The load, if it is in the branch that it is for."""
         return find_load(TableLanding(self.table).refresh(), self.onto, load_id)
 
-    def prepare(self) -> None:
-        """Make the branch, unless it is there and the other one could be moved to its head.
+    def prepare(self, load_id: str | None) -> None:
+        """Make the branch, unless it is the other one's head with this load on top, or nothing.
 
-        A branch that was outrun starts again at the other one's head.
+        A branch that was outrun, or has anything else on it, starts again at the other one's head.
+
+        Args:
+            load_id: The load's, that is to be on the branch.
 
         Raises:
             InvalidArgumentError: If there is no branch to load to.
         """
         self._give_it_a_snapshot()
-        change_refs(self.table, self._preparation, what=f"making branch {self.name!r}")
+
+        def wanted(metadata: TableMetadata) -> RefChange | None:
+            return self._preparation(metadata, load_id)
+
+        change_refs(self.table, wanted, what=f"making branch {self.name!r}")
 
     def head(self) -> int:
         """The snapshot at its head.
@@ -103,13 +110,18 @@ class AuditBranch:
             empty: list[pa.RecordBatch] = []
             append(self.table, empty, load_id=f"{self.name}/start")
 
-    def _preparation(self, metadata: TableMetadata) -> RefChange | None:
+    def _preparation(self, metadata: TableMetadata, load_id: str | None) -> RefChange | None:
         start = check_branch(metadata, self.onto, table=".".join(self.table.name()))
-        here = _head_of(metadata, self.name)
-        if here is not None and start is not None and _leads_to(metadata, start, here):
-            return None
         assert start is not None
+        here = _head_of(metadata, self.name)
         forgotten = forget_branch(metadata.properties, branch=self.name)
+        if here == start and not forgotten:
+            return None
+        head = metadata.snapshot_by_name(self.name)
+        waiting = find_load(metadata, self.name, load_id)
+        # A load that was given up may have been left here, and must not be published with this one.
+        if head and waiting and waiting.snapshot_id == here and head.parent_snapshot_id == start:
+            return None
         made = SetSnapshotRefUpdate(
             ref_name=self.name,
             type=SnapshotRefType.BRANCH,

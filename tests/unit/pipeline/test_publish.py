@@ -46,7 +46,7 @@ def audit(table: Table) -> AuditBranch:
 
 
 def _loaded(audit: AuditBranch) -> int:
-    audit.prepare()
+    audit.prepare("L")
     ice.append(audit.table, ids(3, 5), branch=audit.name, load_id="L")
     return audit.head()
 
@@ -133,12 +133,12 @@ def test_a_lost_answer_is_looked_up(
     audit: AuditBranch, catalog: SqlCatalog, error: Exception
 ) -> None:
     with after_commits(catalog, raising(error)):
-        audit.prepare()
+        audit.prepare("L")
     head = _loaded(audit)
     with after_commits(catalog, raising(error)):
         audit.publish(head, "L")
     assert ids_of(audit.table) == [0, 1, 2, 3, 4]
-    audit.prepare()
+    audit.prepare("L")
     with after_commits(catalog, raising(error)):
         audit.drop()
     assert _refs(audit.table) == {"main"}
@@ -168,7 +168,8 @@ def test_a_dropped_branch_forgets_its_load(audit: AuditBranch) -> None:
     head = _loaded(audit)
     audit.drop()
     audit.drop()
-    audit.prepare()
+    assert not any(audit.name in key for key in audit.table.properties)
+    audit.prepare("L")
     audit.table.maintenance.expire_snapshots().by_id(head).commit()
     report = ice.append(audit.table, ids(3, 5), branch=audit.name, load_id="L")
     assert not report.already_committed
@@ -178,6 +179,18 @@ def test_a_branch_that_is_still_ahead_is_taken_up(audit: AuditBranch) -> None:
     head = _loaded(audit)
     assert _loaded(audit) == head
     assert len(snapshots_of(audit.table)) == 2
+
+
+@pytest.mark.parametrize("then", [None, "L"])
+def test_a_load_that_was_given_up_is_not_published_with_another(
+    audit: AuditBranch, then: str | None
+) -> None:
+    audit.prepare("gone")
+    ice.append(audit.table, ids(60, 61), branch=audit.name, load_id="gone")
+    if then is not None:
+        ice.append(audit.table, ids(61, 62), branch=audit.name, load_id=then)
+    audit.publish(_loaded(audit), "L")
+    assert ids_of(audit.table) == [0, 1, 2, 3, 4]
 
 
 def test_an_empty_table_gets_an_empty_snapshot_to_start_at(catalog: SqlCatalog) -> None:
@@ -190,7 +203,7 @@ def test_an_empty_table_gets_an_empty_snapshot_to_start_at(catalog: SqlCatalog) 
 
 def test_a_branch_that_is_loaded_must_be_there(table: Table) -> None:
     with pytest.raises(ice.InvalidArgumentError, match="no branch 'dev'"):
-        AuditBranch(table, "icestream_audit_x", "dev").prepare()
+        AuditBranch(table, "icestream_audit_x", "dev").prepare("L")
 
 
 def test_another_branch_than_main_keeps_what_is_set_for_it(table: Table) -> None:

@@ -368,6 +368,20 @@ def test_an_incremental_load_with_tests_takes_each_file_once(shop: Shop) -> None
     assert set(shop.table("db.orders").metadata.refs) == {"main"}
 
 
+def test_an_incremental_load_whose_tests_could_not_be_run_is_published_once(shop: Shop) -> None:
+    text = _TESTED.replace("orders.parquet", "in/*.parquet") + "        incremental: true\n"
+    wrong = text.replace("- unique: id", "- unique: nothing")
+    (shop.folder / "in").mkdir()
+    ice.append(shop.make("db.orders"), ids(0, 1))
+    shop.write(wrong, **{"in/a": ids(1, 3)})
+    with pytest.raises(ice.RunFailedError, match="'nothing'"):
+        shop.run()
+    assert shop.ids("db.orders") == [0]
+    shop.write(text)
+    assert _statuses(shop.run()) == {"orders": "done"}
+    assert shop.ids("db.orders") == [0, 1, 2]
+
+
 def test_a_dry_run_touches_nothing(shop: Shop) -> None:
     table = shop.make("db.orders")
     shop.write(_TESTED, orders=ids(2, 5))
