@@ -19,6 +19,7 @@ from icestream.spark import keyed_frame, merge_job
 from tests.conformance.cases import Cases
 from tests.conformance.engines import Engine, OnSpark, opened
 from tests.conformance.shipped import bare_python, packed_environment, shipped_round
+from tests.conformance.streamed import copies_and_merges_exactly_once
 from tests.support.killing_io import FLAG, PATH
 from tests.support.loads import make_table, snapshots_of
 from tests.support.merges import filled
@@ -63,6 +64,12 @@ def engine(process: SparkProcess) -> Engine:
 
 class TestSparkCluster(Cases):
     """See `Cases`."""
+
+
+def test_streams_are_exactly_once(
+    process: SparkProcess, catalog: SqlCatalog, tmp_path: Path
+) -> None:
+    copies_and_merges_exactly_once(process, catalog, tmp_path)
 
 
 @pytest.fixture

@@ -11,22 +11,44 @@ from pyiceberg.catalog.sql import SqlCatalog
 from tests.conformance.cases import Cases
 from tests.conformance.engines import Engine, OnSpark
 from tests.conformance.shipped import bare_python, packed_environment, shipped_round
+from tests.conformance.streamed import copies_and_merges_exactly_once
 from tests.support.loads import make_table
+from tests.support.process import REPOSITORY
 from tests.support.spark_process import SparkProcess
 
 # The first test waits for JVMs, which take long where others work, too. Run by make conformance.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
+@pytest.fixture(scope="class")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the server finds PyIceberg's configuration."""
+    return tmp_path_factory.mktemp("home")
+
+
 @pytest.fixture(scope="class")  # all servers of local mode have the same port: one at a time
-def engine() -> Iterator[Engine]:
+def process(home: Path) -> Iterator[SparkProcess]:
     """A session of Spark Connect."""
-    with SparkProcess(remote="local[2]", memory="64MB") as process:
-        yield OnSpark(process)
+    env = {"PYICEBERG_HOME": str(home), "PYTHONPATH": str(REPOSITORY)}
+    with SparkProcess(remote="local[2]", memory="64MB", env=env) as running:
+        yield running
+
+
+@pytest.fixture(scope="class")
+def engine(process: SparkProcess) -> Engine:
+    """The same, as the suite wants it."""
+    return OnSpark(process)
 
 
 class TestSparkConnect(Cases):
     """See `Cases`."""
+
+    def test_streams_are_exactly_once(
+        self, process: SparkProcess, catalog: SqlCatalog, home: Path, tmp_path: Path
+    ) -> None:
+        known = "".join(f"    {name}: {value}\n" for name, value in catalog.properties.items())
+        (home / ".pyiceberg.yaml").write_text(f"catalog:\n  {catalog.name}:\n{known}")
+        copies_and_merges_exactly_once(process, catalog, tmp_path, configured=catalog.name)
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["code", "environment"])
