@@ -23,8 +23,8 @@ $(STAMP): pyproject.toml constraints.txt
 
 install: $(STAMP)  ## The environment, in .venv
 
-demo: install  ## Load a table through Spark, stream it under a limit beside PyIceberg, aggregate it
-	$(BIN)/python examples/demo.py
+demo: install  ## Load a table on Spark, change it, read it inside a limit beside PyIceberg; DEMO="--rows 100000"
+	$(BIN)/icestream demo $(DEMO)
 
 test: install  ## All tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile --ignore tests/memory --ignore tests/spark/test_memory.py

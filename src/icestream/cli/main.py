@@ -25,6 +25,7 @@ from icestream.cli.command import shared_options
 from icestream.cli.compact import compact
 from icestream.cli.completion import PROGRAM, VARIABLE, completion
 from icestream.cli.delete import delete
+from icestream.cli.demo import demo
 from icestream.cli.exit_codes import ExitCode, exit_code_of, listing
 from icestream.cli.explain import explain
 from icestream.cli.health import health
@@ -165,7 +166,8 @@ def cli() -> None:
 
 
 for _each in (
-    tables, load, run, scan, explain, merge, delete, compact, orphans, health, bench, completion
+    tables, load, run, scan, explain, merge, delete, compact, orphans, health, demo, bench,
+    completion,
 ):  # fmt: skip
     cli.add_command(_each)
 

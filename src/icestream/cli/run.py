@@ -79,22 +79,22 @@ def run(
         settings.show(plan.to_dict(), lambda: _plan_text(plan))
         return
     progress = LoadProgress()
-    with _Shown(settings, progress) as shown:
+    with ShownLoads(settings, progress) as shown:
         try:
             report = ice.run(pipeline, on_load=shown.on_load, progress=progress, **told)
         except ice.RunFailedError as error:
             shown.close()
             failed = error.report
             assert isinstance(failed, ice.RunReport)
-            settings.show(failed.to_dict(), lambda: _report_text(failed))
+            settings.show(failed.to_dict(), lambda: report_text(failed))
             raise
         except (KeyboardInterrupt, SystemExit) as stop:
             stop.add_note("run it again to do what is missing")
             raise
-    settings.show(report.to_dict(), lambda: _report_text(report))
+    settings.show(report.to_dict(), lambda: report_text(report))
 
 
-class _Shown:
+class ShownLoads:
     """The load that runs, on stderr."""
 
     def __init__(self, settings: Settings, progress: LoadProgress) -> None:
@@ -102,7 +102,7 @@ class _Shown:
         self._progress = progress
         self._stack = ExitStack()
 
-    def __enter__(self) -> _Shown:
+    def __enter__(self) -> ShownLoads:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -127,7 +127,8 @@ class _Shown:
             self._settings.say(f"{name} {outcome.status}{reason}")
 
 
-def _report_text(report: RunReport) -> list[str]:
+def report_text(report: RunReport) -> list[str]:
+    """A line for each load, tests that failed, and how the run ended."""
     rows = [
         (
             outcome.load,

@@ -23,7 +23,7 @@ _RUN_HERE = [
     example
     for example in [*_EXAMPLES, *(line for _, line in _BY_COMMAND)]
     if not set(example) & set("|$")
-    and not example.startswith(("icestream bench", "eval"))
+    and not example.startswith(("icestream bench", "icestream demo", "eval"))
     # It never ends; or it starts a Spark, which tests/spark do.
     and "--watch" not in example
     and (" load " not in example or "--engine local" in example or "--dry-run" in example)
