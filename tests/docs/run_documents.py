@@ -60,6 +60,10 @@ def _configure(folder: Path) -> None:
             "PYICEBERG_CATALOG__DEFAULT__TYPE": "sql",
             "PYICEBERG_CATALOG__DEFAULT__URI": f"sqlite:///{folder}/catalog.db",
             "PYICEBERG_CATALOG__DEFAULT__WAREHOUSE": f"file://{folder}/warehouse",
+            # What `icestream demo` makes where README.md is run.
+            "PYICEBERG_CATALOG__DEMO__TYPE": "sql",
+            "PYICEBERG_CATALOG__DEMO__URI": f"sqlite:///{folder}/README/.demo/catalog.db",
+            "PYICEBERG_CATALOG__DEMO__WAREHOUSE": f"file://{folder}/README/.demo/warehouse",
             "DLT_DATA_DIR": str(folder / "dlt"),
             "RUNTIME__DLTHUB_TELEMETRY": "false",
         }

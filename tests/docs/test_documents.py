@@ -51,6 +51,17 @@ def test_links_between_documents_lead_somewhere() -> None:
             assert (document.parent / link).exists(), f"{name}: {link}"
 
 
+def test_every_measured_figure_of_the_readme_is_in_the_benchmarks() -> None:
+    readme = (REPOSITORY / "README.md").read_text()
+    text = readme.partition("\n## Figures\n")[2].partition("\n## What it does not do\n")[0]
+    figures = set(re.findall(r"(?<![\w.])\d[\d.]*(?= (?:M rows/s|s\b|MB,|MB \|))", text))
+    measured = (REPOSITORY / "docs" / "benchmarks.md").read_text()
+    known = set(re.findall(r"(?<![\w.])\d[\d.]*\d", measured))
+    limits = {"64", "128", "256"}
+    assert len(figures - limits) > 20
+    assert figures - limits <= known
+
+
 def test_blocks_and_comments_are_told_apart() -> None:
     text = """
 <!-- run first

@@ -38,7 +38,7 @@ _ENGINES = {"spark": "on embedded Spark", "local": "in this process"}
     ),
     memory=True,
 )
-@click.option("--rows", type=click.IntRange(1000), default=6_000_000, show_default=True)
+@click.option("--rows", type=click.IntRange(1000), default=3_000_000, show_default=True)
 @click.option(
     "--engine",
     type=click.Choice(list(_ENGINES)),
@@ -241,7 +241,7 @@ def _commands(folder: DemoFolder) -> list[str]:
     return [
         f"export PYICEBERG_HOME={shlex.quote(str(folder.path))}",
         f"{program} tables --catalog {CATALOG}",
-        f"{program} scan {TABLE} --catalog {CATALOG} "
+        f"{program} scan {TABLE} --catalog {CATALOG} --columns order_id,order_date,price,status "
         "--where \"country = 'NO' and status = 'cancelled'\" --limit 10",
         f"{program} scan shop.daily --catalog {CATALOG} --limit 10",
         f"{program} health {TABLE} --catalog {CATALOG}",

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 DAYS = 5
-DEFAULT_ROWS = 6_000_000
+DEFAULT_ROWS = 3_000_000
 _FIRST_DAY = np.datetime64("2026-11-02")
 _DAY_MICROSECONDS = 86_400_000_000
 _CHANGED_SHARE = 0.08
@@ -22,12 +22,12 @@ _COUNTRIES = ("AR", "BR", "DE", "FR", "IN", "JP", "KE", "NO", "PE", "US")
 _STREETS = ("Harbour Road", "Mill Lane", "Station Street", "Old Market", "Forest Way", "Bridge Row")
 _TOWNS = ("Northfield", "Lakeside", "Eastbury", "Highgate", "Westerholm", "Southport", "Riverton")
 _NOTES = (
-    "leave it at the back door",
-    "ring twice, the bell is quiet",
-    "a present: no invoice in the parcel, please",
-    "call before delivery",
+    "leave the parcel at the back door, and tell the neighbour on the left that it has come",
+    "the bell is quiet: ring twice, and wait for a moment, as it takes some time to come down",
+    "this is a present, so please put no invoice into the parcel; it goes to us by mail instead",
+    "call before delivery, at least half an hour ahead, and do not leave it outside the house",
     "",
-    "deliver after five in the afternoon",
+    "deliver after five in the afternoon, or on a Saturday; on other days nobody is at home",
 )
 _CHANGES = ("paid", "shipped", "delivered", "cancelled")
 

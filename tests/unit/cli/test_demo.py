@@ -20,10 +20,12 @@ from tests.unit.cli.conftest import Run
 _LOCAL = next(line for line in cli.commands["demo"].examples if "--engine local" in line)
 
 
-def _icestream(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """As a user who has configured nothing, and has no Java on the path."""
+def _icestream(
+    folder: Path, *arguments: str, path: str = os.environ["PATH"]
+) -> subprocess.CompletedProcess[str]:
+    """As a user who has configured nothing."""
     environment = {
-        "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+        "PATH": f"{Path(sys.executable).parent}:{path}",
         "HOME": str(folder),
         "LANG": "C.UTF-8",
     }
@@ -40,6 +42,18 @@ def _in_bash(folder: Path, lines: list[str]) -> subprocess.CompletedProcess[str]
         capture_output=True,
         text=True,
     )
+
+
+def _path_without_java(folder: Path) -> str:
+    """A folder with all programs of the path but Java."""
+    folder.mkdir()
+    for place in reversed(os.environ["PATH"].split(os.pathsep)):
+        for program in Path(place).glob("*"):
+            (folder / program.name).unlink(missing_ok=True)
+            (folder / program.name).symlink_to(program)
+    (folder / "java").unlink(missing_ok=True)
+    assert shutil.which("java", path=str(folder)) is None
+    return str(folder)
 
 
 @pytest.fixture(scope="module")
@@ -128,8 +142,8 @@ def test_a_folder_that_no_demo_has_made_is_left_alone(run: Run, tmp_path: Path) 
 def test_on_spark_it_comes_to_the_same_with_no_java_on_the_path(
     document: dict[str, Any], tmp_path: Path
 ) -> None:
-    assert shutil.which("java", path="/usr/bin:/bin") is None
-    done = _icestream(tmp_path, "demo", "--rows", "20000", "--json", "-q")
+    path = _path_without_java(tmp_path / "bin")
+    done = _icestream(tmp_path, "demo", "--rows", "20000", "--json", "-q", path=path)
     assert done.returncode == 0, done.stderr
     spark = json.loads(done.stdout)
     assert [load["report"]["engine"] for load in spark["run"]["loads"]] == ["spark"] * 3
