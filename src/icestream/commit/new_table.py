@@ -22,6 +22,7 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.table import CreateTableTransaction, StagedTable, Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
 from icestream._pyiceberg import discard_staged, table_of
@@ -116,6 +117,17 @@ class NewTable:
     def name(self) -> str:
         """The table's name."""
         return ".".join(self.identifier)
+
+    def check_branch(self, branch: str | None) -> None:
+        """Refuse any branch but main.
+
+        Raises:
+            InvalidArgumentError: If it is another one.
+        """
+        if branch not in (None, MAIN_BRANCH):
+            raise InvalidArgumentError(
+                f"{self.name} is not there yet and has no branch {branch!r}: leave branch out"
+            )
 
     def table(self, catalog: Catalog) -> StagedTable:
         """The table as PyIceberg sees it: it can't be refreshed or scanned."""

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from functools import reduce
-from typing import TYPE_CHECKING, Any
-
-from pyiceberg.table import CreateTableTransaction, Table
+from typing import TYPE_CHECKING, Any, cast
 
 import icestream.spark as ice_spark
 from icestream.errors import InvalidArgumentError
@@ -21,7 +19,6 @@ from icestream.pipeline.spark_files import FileFrames
 from icestream.pipeline.spark_frame import SourceFrame, source_frame
 from icestream.pipeline.spark_watch import SparkWatch, is_classic
 from icestream.report import MergeReport, WriteReport
-from icestream.spark.frame_schema import arrow_schema
 from icestream.spark.installed import pyspark_module
 from icestream.spark.settings import MEMORY_SETTING
 
@@ -103,20 +100,26 @@ class SparkEngine:
             "properties": spec.properties,
             "load_id": spec.load_id,
         }
+        write: Any = {
+            "append": ice_spark.append,
+            "replace": ice_spark.overwrite,
+            "merge": ice_spark.merge,
+        }[spec.mode]
         if spec.mode == "merge":
-            if target.table is not None:
-                return ice_spark.merge(frame, target.table, **options, **spec.merge_options)
-            return self._merge_into_new(frame, target, options)
-        write = ice_spark.overwrite if spec.mode == "replace" else ice_spark.append
+            options |= spec.merge_options
         if target.table is not None:
-            return write(frame, target.table, **options)
+            return cast(WriteReport, write(frame, target.table, **options))
+        if spec.mode == "merge" and spec.keys is None:
+            raise InvalidArgumentError(
+                f"{target.name} is not there yet and has no identifier fields: give keys="
+            )
         if spec.branch not in (None, "main"):
             raise InvalidArgumentError(
                 f"{target.name} is not there yet and has no branch {spec.branch!r}: leave branch "
                 "out"
             )
         target.make_namespace()
-        return write(
+        made = write(
             frame,
             target.name,
             catalog=target.catalog,
@@ -126,25 +129,7 @@ class SparkEngine:
             table_properties=dict(spec.table_properties),
             **options,
         )
-
-    def _merge_into_new(
-        self, frame: DataFrame, target: LoadTarget, options: dict[str, Any]
-    ) -> WriteReport:
-        """Create the table empty, and drop it if the merge fails: keys are checked by the merge."""
-        spec = self._spec
-        if spec.keys is None:
-            raise InvalidArgumentError(
-                f"{target.name} is not there yet and has no identifier fields: give keys="
-            )
-        new = target.new_table(spec, arrow_schema(frame.schema))
-        transaction = CreateTableTransaction(new.table(target.catalog))
-        new.create(transaction, target.catalog, None)
-        table = target.catalog.load_table(target.name)
-        try:
-            return ice_spark.merge(frame, table, **options, **spec.merge_options)
-        except BaseException:
-            _drop_if_empty(table, target)
-            raise
+        return cast(WriteReport, made)
 
     def _rows_read(
         self, report: WriteReport, made: SourceFrame, inputs: LoadInputs, counts: Any
@@ -202,10 +187,3 @@ def _accumulator(spark: Any) -> Any:
             return one
 
     return spark.sparkContext.accumulator({}, _Union())
-
-
-def _drop_if_empty(table: Table, target: LoadTarget) -> None:
-    """Drop the table that a load made, if nobody has put anything into it."""
-    found = target.catalog.load_table(target.name)
-    if found.metadata.table_uuid == table.metadata.table_uuid and not found.metadata.snapshots:
-        target.catalog.drop_table(target.name)

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, cast
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import AlwaysFalse, BooleanExpression
-from pyiceberg.table import Table
+from pyiceberg.table import CreateTableTransaction, StagedTable, Table, Transaction
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
 
-from icestream.catalogs import load_table
 from icestream.commit.in_flight import InFlightWrite
 from icestream.commit.landing import TableLanding, check_branch
 from icestream.commit.live_files import LiveFiles
 from icestream.commit.load import Base, Load, Removed, check_properties
 from icestream.commit.load_id import check_load_id, find_load
+from icestream.commit.new_table import NewTable, TableCreatedError
 from icestream.commit.schema_change import (
     SchemaConflictError,
     evolved,
@@ -33,7 +33,7 @@ from icestream.spark.keyed_frame import KeyedFrame
 from icestream.spark.merge_job import run_merge
 from icestream.spark.table_write import abandon, delete_leftovers, undone_if_refused
 from icestream.spark.task_failure import driver_error
-from icestream.spark.written_frame import frame_options
+from icestream.spark.written_frame import Creation, find_table, frame_options
 from icestream.upsert.key_hash import KeyHash
 from icestream.upsert.merge import bytes_read
 from icestream.upsert.merge_plan import MergePlan, written_columns
@@ -78,6 +78,10 @@ def merge(
     branch: str | None = None,
     properties: Mapping[str, str] | None = None,
     load_id: str | None = None,
+    create: bool = False,
+    partition_by: Sequence[str] = (),
+    sort_by: Sequence[str] = (),
+    table_properties: Mapping[str, str] | None = None,
 ) -> MergeReport:
     """Merge a DataFrame into a table by a key, as exactly one snapshot.
 
@@ -94,6 +98,9 @@ def merge(
         on: The key; this and all that follows is as of `icestream.merge`.
         on_duplicate: With `"last"` and no `last_by` the order of the frame's partitions counts.
         memory: What each task may hold; what `icestream.spark.session` was given by default.
+        create: Whether to create the table if it is not there, from the frame's columns and in the
+            same commit, as `append` does; likewise partition_by, sort_by and table_properties. The
+            same keys are refused as with a table that is there.
 
     Returns:
         What happened. `peak_bytes_held` is that of the task which held most.
@@ -125,12 +132,14 @@ def merge(
     check_load_id(load_id)
     check_properties(properties)
     memory_bytes, case_sensitive = frame_options(frame, memory)
-    loaded = load_table(table, catalog)
+    creation = Creation.of(create, partition_by, sort_by, table_properties)
+    stream = arrow_schema(frame.schema)
     told = _Told(branch or MAIN_BRANCH, properties, load_id, memory_bytes, case_sensitive)
     for last in (False,) * (_TRIES - 1) + (True,):
+        found = find_table(table, catalog, stream, creation)
         try:
-            return _SparkMerge(frame, loaded, options, told).run()
-        except SchemaConflictError:
+            return _SparkMerge(frame, _Place.of(found), options, told).run()
+        except (SchemaConflictError, TableCreatedError):
             if last:
                 raise
     raise AssertionError("not reached")
@@ -145,6 +154,42 @@ class _Told:
     load_id: str | None
     memory_bytes: int
     case_sensitive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a merge goes: into a table that is there, or one that its commit creates."""
+
+    table: Table
+    new: NewTable | None = None
+
+    @classmethod
+    def of(cls, found: Table | tuple[NewTable, Catalog]) -> _Place:
+        if isinstance(found, Table):
+            return cls(found)
+        new, catalog = found
+        return cls(new.table(catalog), new)
+
+    def look(self, branch: str) -> None:
+        """See the table as it is now, and whether it has the branch."""
+        if self.new is not None:
+            self.new.check_branch(branch)
+            return
+        landing = TableLanding(self.table)
+        check_branch(landing.refresh(), branch, table=landing.name)
+
+    def options(self, options: MergeOptions) -> MergeOptions:
+        if self.new is not None and self.new.discarded:
+            return replace(options, schema_mode="discard")  # columns that the table did not get
+        return options
+
+    def commit(self, load: Callable[[Table | Transaction], WriteReport]) -> WriteReport:
+        if self.new is None:
+            return load(self.table)
+        transaction = CreateTableTransaction(cast(StagedTable, self.table))
+        report = load(transaction)
+        self.new.create(transaction, self.table.catalog, report.snapshot_id)
+        return report
 
 
 class _Removal:
@@ -162,22 +207,20 @@ class _Removal:
 class _SparkMerge:
     """One try of a merge."""
 
-    def __init__(self, frame: DataFrame, table: Table, options: MergeOptions, told: _Told) -> None:
+    def __init__(self, frame: DataFrame, place: _Place, options: MergeOptions, told: _Told) -> None:
         self._began = time.monotonic()
         self._frame = frame
-        self._table = table
-        self._options = options
+        self._place = place
+        self._options = place.options(options)
         self._told = told
         self._source: KeyedFrame | None = None
 
     def run(self) -> MergeReport:
         told = self._told
-        landing = TableLanding(self._table)
-        metadata = landing.refresh()
-        check_branch(metadata, told.branch, table=landing.name)
-        base = write_target(self._table)
-        if find_load(metadata, told.branch, told.load_id) is not None:
-            report = self._load(Removed()).run_files((), None)
+        self._place.look(told.branch)
+        base = write_target(self._place.table)
+        if find_load(base.metadata, told.branch, told.load_id) is not None:
+            report = self._load(self._place.table, Removed()).run_files((), None)
             return self._report(report, {"write_mode": self._options.write_mode or "copy-on-write"})
         plan, schema_plan = self._plan(base)
         target = base.with_schema(schema_plan.schema)
@@ -194,13 +237,15 @@ class _SparkMerge:
         with undone_if_refused(target):
             report = self._commit(work, row_filter, part)
         in_flight.committed()
-        delete_leftovers(self._table, target, report, part.written, retried=part.retried)
+        table = self._place.table
+        delete_leftovers(table, target, report, part.written, retried=part.retried)
         return self._report(report, self._facts(work, part), schema_plan, part)
 
     def _plan(self, base: WriteTarget) -> tuple[MergePlan, SchemaPlan]:
         stream = arrow_schema(self._frame.schema)
         if not self._told.case_sensitive:
-            refuse_case_clashes(stream, base.schema, table=base.table)
+            known = base.schema if self._place.new is None else None
+            refuse_case_clashes(stream, known, table=base.table)
         columns = written_columns(self._options, stream, base)
         schema_plan = plan_schema(base, columns, mode=self._options.schema_mode)
         return MergePlan.of(self._options, stream, base, schema_plan.schema), schema_plan
@@ -232,7 +277,8 @@ class _SparkMerge:
     def _commit(
         self, work: MergeWork, row_filter: BooleanExpression, part: MergePart
     ) -> WriteReport:
-        serializable = self._options.is_serializable(work.target)
+        is_new = self._place.new is not None  # then nobody else can be in the way
+        serializable = not is_new and self._options.is_serializable(work.target)
         removed = Removed(
             files=tuple(work.files[number].file for number in part.removed),
             deleted_from=tuple(work.files[number].file for number in part.deleted_from),
@@ -245,12 +291,16 @@ class _SparkMerge:
             conflict_filter=row_filter if serializable else None,
         )
         schema = evolved(work.target, part.written.loosened)
-        load = self._load(removed)
-        return load.run_files(part.written.files, schema, planned=work.target.metadata)
+        planned = None if is_new else work.target.metadata
+        return self._place.commit(
+            lambda into: self._load(into, removed).run_files(
+                part.written.files, schema, planned=planned
+            )
+        )
 
-    def _load(self, removed: Removed) -> Load:
+    def _load(self, into: Table | Transaction, removed: Removed) -> Load:
         return Load(
-            self._table,
+            into,
             Operation.OVERWRITE,
             _Removal(removed),
             memory=self._told.memory_bytes,

@@ -128,11 +128,7 @@ class PlannedWrite:
             InvalidArgumentError: If an option needs a table that is there.
         """
         options.check()
-        if options.branch not in (None, MAIN_BRANCH):
-            raise InvalidArgumentError(
-                f"{table.name} is not there yet and has no branch {options.branch!r}: leave branch "
-                "out"
-            )
+        table.check_branch(options.branch)
         if not options.case_sensitive:
             refuse_case_clashes(stream, None, table=table.name)
         target = write_target(table.table(catalog))

@@ -81,10 +81,24 @@ def plan(
         The plan, and what it is to be committed to.
     """
     options.check()
+    found = find_table(table, catalog, stream, creation)
+    if isinstance(found, Table):
+        return PlannedWrite.into(found, stream, options), found
+    new, into = found
+    return PlannedWrite.creating(new, stream, options, into), into
+
+
+def find_table(
+    table: str | Table,
+    catalog: str | Catalog | None,
+    stream: pa.Schema,
+    creation: Creation | None,
+) -> Table | tuple[NewTable, Catalog]:
+    """The table; or what is to be created, and where."""
     if creation is not None and isinstance(table, str):
         catalog = open_catalog(catalog)
     try:
-        loaded = load_table(table, catalog)
+        return load_table(table, catalog)
     except CatalogError as error:
         missing = isinstance(error.__cause__, (NoSuchTableError, NoSuchNamespaceError))
         if creation is None or not missing or not isinstance(catalog, Catalog):
@@ -97,8 +111,7 @@ def plan(
             sort_by=creation.sort_by,
             properties=creation.properties,
         )
-        return PlannedWrite.creating(new, stream, options, catalog), catalog
-    return PlannedWrite.into(loaded, stream, options), loaded
+        return new, catalog
 
 
 def write_frame(
