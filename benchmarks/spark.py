@@ -49,8 +49,10 @@ def main() -> None:
             rows.append([name, "-", "-", "-", "-", str(error)])
             continue
         all_figures[name] = done
-        rows.extend(_rows(name, done["figures"][name]))
-        print(f"  {name} done", flush=True)
+        shown = _rows(name, done["figures"][name])
+        rows.extend(shown)
+        for row in shown:
+            print(" ", *row, flush=True)
     print_table(HEADER.split(), rows)
     folder = options.root / "results"
     folder.mkdir(parents=True, exist_ok=True)

@@ -160,11 +160,17 @@ def append(suite: Suite) -> Engines:
         shutil.rmtree(folder, ignore_errors=True)
         suite.parquet().write.option("compression", "zstd").parquet(str(folder))
 
-    return {"spark-parquet": native, "icestream": lambda: _append(suite, "spark_append")}
+    return {
+        "spark-parquet": native,
+        "icestream": lambda: _append(suite, "spark_append", suite.parquet()),
+    }
 
 
 def partitioned(suite: Suite) -> Engines:
-    """The same into bucket(16) and days, beside no partitions."""
+    """The same into bucket(16) and four days, beside no partitions; files of 8 MB."""
+    days = "timestamp_ntz '2024-01-01 00:00:00' + make_dt_interval(int(id % 4))"
+    frame = suite.parquet().selectExpr("* except (created_at)", f"{days} as created_at")
+    properties = {"write.target-file-size-bytes": str(8 << 20)}
 
     def into_partitions() -> dict[str, Any]:
         from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -175,9 +181,13 @@ def partitioned(suite: Suite) -> Engines:
             PartitionField(schema.find_field("id").field_id, 1000, BucketTransform(16), "bucket"),
             PartitionField(schema.find_field("created_at").field_id, 1001, DayTransform(), "day"),
         )
-        return _append(suite, "spark_partitioned", partition_spec=spec)
+        name = "spark_partitioned"
+        return _append(suite, name, frame, partition_spec=spec, properties=properties)
 
-    return {"unpartitioned": lambda: _append(suite, "spark_append"), "partitioned": into_partitions}
+    return {
+        "unpartitioned": lambda: _append(suite, "spark_append", frame, properties=properties),
+        "partitioned": into_partitions,
+    }
 
 
 def one_row_group(suite: Suite) -> Engines:
@@ -250,9 +260,9 @@ class _Merged:
         return changed.unionByName(new)
 
 
-def _append(suite: Suite, name: str, **options: Any) -> dict[str, Any]:
+def _append(suite: Suite, name: str, frame: Any, **options: Any) -> dict[str, Any]:
     table = suite.new_table(name, **options)
-    report = ice_spark.append(suite.parquet(), table)
+    report = ice_spark.append(frame, table)
     return {"files": report.files_added, "bytes": report.bytes_written}
 
 

@@ -21,6 +21,8 @@ DOCUMENTS = sorted(
     for pattern in ("README.md", "docs/*.md", "docs/guides/*.md")
     for path in REPOSITORY.glob(pattern)
 )
+# Their blocks start Spark, which takes minutes: run by make test-docs.
+SPARK_DOCUMENTS = ["docs/guides/streaming.md", "docs/spark.md"]
 SHELLS = ("console", "bash", "sh", "shell")
 
 _PART = re.compile(

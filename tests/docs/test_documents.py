@@ -11,24 +11,45 @@ from typing import Any
 
 import pytest
 
-from tests.docs.documents import DOCUMENTS, REPOSITORY, Block, blocks_of
+from tests.docs.documents import DOCUMENTS, REPOSITORY, SPARK_DOCUMENTS, Block, blocks_of
 
 pytestmark = pytest.mark.timeout(600)
 
 
-@pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """All documents, run in one process."""
-    folder = tmp_path_factory.mktemp("documents")
-    command = [sys.executable, "-m", "tests.docs.run_documents", str(folder), *DOCUMENTS]
+def _run_all(documents: list[str], folder: Path) -> dict[str, Any]:
+    """Run documents in one process."""
+    command = [sys.executable, "-m", "tests.docs.run_documents", str(folder), *documents]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads((folder / "results.json").read_text())  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Most documents."""
+    return _run_all(_OTHERS, tmp_path_factory.mktemp("documents"))
+
+
+@pytest.fixture(scope="module")
+def spark_results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Those of Spark."""
+    return _run_all(SPARK_DOCUMENTS, tmp_path_factory.mktemp("documents"))
+
+
+_OTHERS = [name for name in DOCUMENTS if name not in SPARK_DOCUMENTS]
+
+
+@pytest.mark.parametrize("name", _OTHERS)
 def test_every_block_of_a_document_runs(name: str, results: dict[str, Any]) -> None:
     assert not results[name]["failed"], results[name]["failed"][0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SPARK_DOCUMENTS)
+def test_every_block_of_a_document_about_spark_runs(
+    name: str, spark_results: dict[str, Any]
+) -> None:
+    assert not spark_results[name]["failed"], spark_results[name]["failed"][0]
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)

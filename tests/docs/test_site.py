@@ -14,6 +14,10 @@ import icestream as ice
 from tests.docs.documents import REPOSITORY
 
 
+# Half a minute of work: run by make test-docs.
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")

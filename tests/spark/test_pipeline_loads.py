@@ -40,7 +40,7 @@ def _run(case: str, folder: Path, **fixed: Any) -> Outcome:
         opened.close()
 
 
-_LONG = ("evolve_and_discard", "from_tables_and_streams")
+_LONG = ("evolve_and_discard", "files_of_all_formats", "from_tables_and_streams")
 
 
 @pytest.mark.parametrize(
@@ -74,6 +74,7 @@ def test_what_fails_leaves_no_table_and_says_why(
     assert catalog.list_tables("db") == []
 
 
+@pytest.mark.slow
 def test_frames_formats_and_functions_are_loaded(
     spark: Any, catalog: Catalog, tmp_path: Path
 ) -> None:
@@ -93,6 +94,7 @@ def test_frames_formats_and_functions_are_loaded(
     assert sorted(found) == ["ONE", "THREE", "TWO", "four"]
 
 
+@pytest.mark.slow
 def test_the_report_tells_of_workers_and_text_is_cut_for_tasks(
     spark: Any, catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

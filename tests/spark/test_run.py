@@ -67,6 +67,7 @@ def _rows(catalog: SqlCatalog, name: str) -> list[dict[str, Any]]:
     return sorted(rows, key=str)
 
 
+@pytest.mark.slow
 def test_a_pipeline_gives_the_same_on_spark_and_in_this_process(
     tmp_path: Path, catalog: SqlCatalog, spark: Any
 ) -> None:

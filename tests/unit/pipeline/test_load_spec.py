@@ -25,10 +25,9 @@ from icestream.pipeline.source_spec import SourceSpec
         ("jdbc:postgresql://host/db?table=orders", "jdbc"),
         ({"jdbc": "jdbc:postgresql://host/db", "query": "select 1"}, "jdbc"),
         ({"spark_format": "avro", "path": "x.avro"}, "spark"),
-        (pa.table({"a": [1]}), "arrow"),
-        (lambda: pa.table({"a": [1]}), "arrow"),
+        pytest.param(pa.table({"a": [1]}), "arrow", id="a table"),
+        pytest.param(lambda: pa.table({"a": [1]}), "arrow", id="a function"),
     ],
-    ids=str,
 )
 def test_a_source_may_be_text_or_a_mapping_or_a_stream(written: Any, kind: str) -> None:
     assert SourceSpec.parse(written).kind == kind
