@@ -9,7 +9,7 @@ JAVA := .venv-interop
 JAVA_STAMP := $(JAVA)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench bench-spark bench-quick peers java interop soak docs test-spark conformance spark-matrix clean
+.PHONY: help install demo test lint format bench bench-spark bench-quick peers java interop soak soak-load docs test-spark conformance spark-matrix test-docs clean
 
 help:  ## What there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -99,8 +99,15 @@ spark-matrix: spark-matrix-41 spark-matrix-42 spark-matrix-43  ## Some tests on 
 docs: install  ## The documentation as a site, in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+test-docs: install  ## Every block of code in the documents, Spark's too, and the site (minutes)
+	$(BIN)/python -m pytest -m 'slow or not slow' tests/docs
+
 soak: install  ## The long versions of the memory tests
 	$(BIN)/python -m pytest -m slow
+
+SCALE ?= 10GB
+soak-load: install  ## Parquet loaded on Spark inside 4 GB of memory; SCALE=55GB (3.3 times that of disk, root for the cgroup)
+	$(BIN)/python -m benchmarks.big_load --scale $(SCALE) $(BENCH)
 
 clean:  ## Remove what the targets above made
 	rm -rf build $(VENV) $(PEERS) $(JAVA) .venv-spark4? .interop .bench .demo
