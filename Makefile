@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEMO_STAMP := $(VENV)/.installed-demo
 PEERS := .venv-peers
 PEERS_STAMP := $(PEERS)/.installed
 JAVA := .venv-interop
@@ -14,16 +15,22 @@ JAVA_STAMP := $(JAVA)/.installed
 help:  ## What there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-$(STAMP): pyproject.toml constraints.txt
+$(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(DEMO_STAMP): pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[spark]'
+	@touch $@
+
+$(STAMP): pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[spark,postgres,peers,docs,dev]'
 	@touch $@
 
 install: $(STAMP)  ## The environment, in .venv
 
-demo: install  ## Load a table on Spark, change it, read it inside a limit beside PyIceberg; DEMO="--rows 100000"
+demo: $(DEMO_STAMP)  ## Load a table on Spark, change it, read it inside a limit beside PyIceberg; DEMO="--rows 100000"
 	$(BIN)/icestream demo $(DEMO)
 
 test: install  ## All tests
