@@ -13,7 +13,6 @@ import pytest
 import icestream as ice
 from tests.docs.documents import REPOSITORY
 
-
 # Half a minute of work: run by make test-docs.
 pytestmark = pytest.mark.slow
 
