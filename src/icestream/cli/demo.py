@@ -38,7 +38,7 @@ _ENGINES = {"spark": "on embedded Spark", "local": "in this process"}
     ),
     memory=True,
 )
-@click.option("--rows", type=click.IntRange(1000), default=3_000_000, show_default=True)
+@click.option("--rows", type=click.IntRange(1000), default=2_000_000, show_default=True)
 @click.option(
     "--engine",
     type=click.Choice(list(_ENGINES)),

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 DAYS = 5
-DEFAULT_ROWS = 3_000_000
+DEFAULT_ROWS = 2_000_000
 _FIRST_DAY = np.datetime64("2026-11-02")
 _DAY_MICROSECONDS = 86_400_000_000
 _CHANGED_SHARE = 0.08
