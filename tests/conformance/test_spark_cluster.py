@@ -18,6 +18,7 @@ import icestream.spark as ice_spark
 from icestream.spark import keyed_frame, merge_job
 from tests.conformance.cases import Cases
 from tests.conformance.engines import Engine, OnSpark, opened
+from tests.conformance.pipelined import loads_the_same_as_in_process
 from tests.conformance.shipped import bare_python, packed_environment, shipped_round
 from tests.conformance.streamed import copies_and_merges_exactly_once
 from tests.support.killing_io import FLAG, PATH
@@ -70,6 +71,12 @@ def test_streams_are_exactly_once(
     process: SparkProcess, catalog: SqlCatalog, tmp_path: Path
 ) -> None:
     copies_and_merges_exactly_once(process, catalog, tmp_path)
+
+
+def test_a_pipeline_does_the_same_as_in_process(
+    process: SparkProcess, cluster: SparkCluster, tmp_path: Path
+) -> None:
+    loads_the_same_as_in_process(process, tmp_path, master=cluster.url)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from tests.conformance.cases import Cases
 from tests.conformance.engines import Engine, OnSpark
+from tests.conformance.pipelined import loads_the_same_as_in_process
 from tests.conformance.shipped import bare_python, packed_environment, shipped_round
 from tests.conformance.streamed import copies_and_merges_exactly_once
 from tests.support.loads import make_table
@@ -49,6 +50,11 @@ class TestSparkConnect(Cases):
         known = "".join(f"    {name}: {value}\n" for name, value in catalog.properties.items())
         (home / ".pyiceberg.yaml").write_text(f"catalog:\n  {catalog.name}:\n{known}")
         copies_and_merges_exactly_once(process, catalog, tmp_path, configured=catalog.name)
+
+    def test_a_pipeline_does_the_same_as_in_process(
+        self, process: SparkProcess, tmp_path: Path
+    ) -> None:
+        loads_the_same_as_in_process(process, tmp_path, remote="local[2]")
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["code", "environment"])

@@ -144,7 +144,7 @@ class SparkEngine:
             return report.rows_inserted
         counted = all(each.files is not None for each in inputs.inputs)
         if counts is not None and counted and counts.value:
-            return int(sum(counts.value.values()))
+            return made.footer_rows + int(sum(counts.value.values()))
         simple = (spec.when_matched, spec.when_not_matched) == ("update", "insert")
         if spec.transform is None and simple and spec.delete_when is None:
             assert isinstance(report, MergeReport)

@@ -47,10 +47,12 @@ class SourceFrame:
     Attributes:
         frame: The frame, transformed.
         rows: How many rows sources have, where metadata tells; None where not.
+        footer_rows: How many those have whose footers tell, and which tasks do not count.
     """
 
     frame: DataFrame
     rows: int | None
+    footer_rows: int = 0
 
 
 def source_frame(
@@ -89,17 +91,18 @@ def source_frame(
             frames.append(_frame(spark, each, spec, memory_bytes, stack))
             known.append(None)
     union = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
-    rows = None if None in known else sum(each for each in known if each is not None)
+    footer_rows = sum(each for each in known if each is not None)
+    rows = None if None in known else footer_rows
     if spec.transform is None:
-        return SourceFrame(union, rows)
+        return SourceFrame(union, rows, footer_rows)
     if callable(spec.transform):
         made_frame: Any = spec.transform(union)
         if type(made_frame).__name__ != "DataFrame":
             raise InvalidArgumentError(
                 f"transform returned a {type(made_frame).__name__}: return a DataFrame"
             )
-        return SourceFrame(made_frame, rows)
-    return SourceFrame(_sql(spark, spec.transform, union, stack), rows)
+        return SourceFrame(made_frame, rows, footer_rows)
+    return SourceFrame(_sql(spark, spec.transform, union, stack), rows, footer_rows)
 
 
 def _frame(
