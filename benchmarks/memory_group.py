@@ -1,4 +1,4 @@
-"""A memory cgroup (version 1): a hard limit on a process, as a container has."""
+"""A memory cgroup, of version 1 or 2: a hard limit on processes, as a container has."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_HIERARCHY = Path("/sys/fs/cgroup/memory")
+_VERSION_1 = Path("/sys/fs/cgroup/memory")
+_VERSION_2 = Path("/sys/fs/cgroup")
 
 
 class MemoryGroup:
@@ -16,14 +17,48 @@ class MemoryGroup:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._is_first = folder.parent == _VERSION_1
 
     def join(self) -> None:
         """Move the calling process into the group; for `preexec_fn`."""
         (self._folder / "cgroup.procs").write_text(str(os.getpid()))
 
+    def limit(self, limit_bytes: int) -> None:
+        """Set the limit, of memory and swap together."""
+        if not self._is_first:
+            (self._folder / "memory.max").write_text(str(limit_bytes))
+            swap = self._folder / "memory.swap.max"
+            if swap.exists():
+                swap.write_text("0")
+            return
+        (self._folder / "memory.limit_in_bytes").write_text(str(limit_bytes))
+        swap = self._folder / "memory.memsw.limit_in_bytes"
+        if swap.exists():
+            swap.write_text(str(limit_bytes))
+
+    def processes(self) -> list[int]:
+        """The ids of the processes in the group."""
+        return [int(line) for line in (self._folder / "cgroup.procs").read_text().split()]
+
     def peak_bytes(self) -> int:
         """Return the most that the group used, the page cache of its reads included."""
-        return int((self._folder / "memory.max_usage_in_bytes").read_text())
+        name = "memory.max_usage_in_bytes" if self._is_first else "memory.peak"
+        return int((self._folder / name).read_text())
+
+    def process_bytes(self) -> int:
+        """What processes hold now, without the page cache, which the kernel takes back at need."""
+        return self._number("memory.stat", "rss" if self._is_first else "anon")
+
+    def kills(self) -> int:
+        """How many processes the kernel has killed at the limit."""
+        return self._number("memory.oom_control" if self._is_first else "memory.events", "oom_kill")
+
+    def _number(self, file: str, name: str) -> int:
+        for line in (self._folder / file).read_text().splitlines():
+            key, _, value = line.partition(" ")
+            if key == name:
+                return int(value)
+        return 0
 
 
 @contextmanager
@@ -31,17 +66,25 @@ def memory_group(limit_bytes: int) -> Iterator[MemoryGroup]:
     """Make a group with a hard limit and remove it afterwards.
 
     Raises:
-        OSError: No version 1 memory hierarchy is mounted, or the user may not write to it.
+        OSError: No memory hierarchy is mounted, or the user may not write to it.
     """
-    if not (_HIERARCHY / "memory.limit_in_bytes").exists():
-        raise FileNotFoundError(f"no version 1 memory cgroup at {_HIERARCHY}")
-    folder = _HIERARCHY / f"icestream-bench-{os.getpid()}"
+    folder = _hierarchy() / f"icestream-bench-{os.getpid()}"
     folder.mkdir()
     try:
-        (folder / "memory.limit_in_bytes").write_text(str(limit_bytes))
-        yield MemoryGroup(folder)
+        group = MemoryGroup(folder)
+        group.limit(limit_bytes)
+        yield group
     finally:
         _remove(folder)
+
+
+def _hierarchy() -> Path:
+    if (_VERSION_1 / "memory.limit_in_bytes").exists():
+        return _VERSION_1
+    controllers = _VERSION_2 / "cgroup.subtree_control"
+    if controllers.exists() and "memory" in controllers.read_text().split():
+        return _VERSION_2
+    raise FileNotFoundError(f"no memory cgroup at {_VERSION_1} or {_VERSION_2}")
 
 
 def _remove(folder: Path) -> None:

@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
+
+from benchmarks.big_files import CHANGED, BigFiles
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
@@ -52,3 +56,17 @@ def test_the_merge_table_runs_at_a_small_scale_and_all_engines_change_the_same_r
     runs = {result["case"]["engine"]: result["runs"][0] for result in results}
     assert {(run["updated"], run["inserted"]) for run in runs.values()} == {(9, 1)}
     assert runs["icestream"]["snapshots"] == runs["icestream-mor"]["snapshots"] == 1
+
+
+def test_big_files_are_the_same_every_time_and_as_large_as_was_asked_for(tmp_path: Path) -> None:
+    files = [BigFiles(tmp_path / name, 2_000_000) for name in ("one", "two")]
+    sizes = [each.make() for each in files]
+    assert 0.9 < sizes[0] / 2_000_000 < 1.1
+    tables = [pq.read_table(each.folder / "orders") for each in files]
+    assert tables[0] == tables[1]
+    assert tables[0].num_columns == 20
+    assert tables[0]["id"].to_pylist() == list(range(files[0].rows))
+    changes = pq.read_table(files[0].folder / "changes")
+    assert set(changes["status"].to_pylist()) == {CHANGED}
+    assert changes["id"][0].as_py() == files[0].changed_from
+    assert changes.num_rows == files[0].changed_rows + files[0].new_rows
