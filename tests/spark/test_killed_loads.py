@@ -20,15 +20,16 @@ from tests.support.load_cases import orders
 from tests.support.stored import folder_of, referenced_files, stored_files
 from tests.support.tables import make_catalog
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(400)
 
 _ROWS = 60_000
 _FILES = 3
 _CHANGED = range(_ROWS - 20_000, _ROWS + 20_000)
 _BEFORE = {number: number * 0.5 for number in range(_ROWS)}
 _WANTED = _BEFORE | dict.fromkeys(_CHANGED, 7.0)
-# Shares of the time that the load takes when nobody kills it.
-_MOMENTS = sorted(random.Random(6).uniform(0, 1) for _ in range(10))
+_RANDOM = random.Random(6)
+# Shares of the time that the load takes when nobody kills it: one at random in each tenth.
+_MOMENTS = [(tenth + _RANDOM.random()) / 10 for tenth in range(10)]
 
 
 def _prepare(folder: Path) -> SqlCatalog:
@@ -90,9 +91,9 @@ def test_a_merge_whose_driver_is_killed_is_done_by_the_next_run(
 ) -> None:
     catalog = _prepare(tmp_path)
     try:
-        driver = KilledDriver(tmp_path, "db.t", step)
-        assert driver.ended() == -signal.SIGKILL
-        assert driver.left() == [], "the JVM and its workers end with the driver"
+        with KilledDriver(tmp_path, "db.t", step) as driver:
+            assert driver.ended() == -signal.SIGKILL
+            assert driver.left() == [], "the JVM and its workers end with the driver"
         committed = STEPS.index(step) >= STEPS.index("after the commit")
         assert _rows(catalog.load_table("db.t")) == (_WANTED if committed else _BEFORE)
         _check_taken_up(tmp_path, catalog, spark)
@@ -108,9 +109,9 @@ def test_a_merge_that_creates_its_table_leaves_all_of_it_or_nothing(
     catalog = _prepare(tmp_path)
     wanted = dict.fromkeys(_CHANGED, 7.0)
     try:
-        driver = KilledDriver(tmp_path, "db.new", step)
-        assert driver.ended() == -signal.SIGKILL
-        assert driver.left() == []
+        with KilledDriver(tmp_path, "db.new", step) as driver:
+            assert driver.ended() == -signal.SIGKILL
+            assert driver.left() == []
         committed = STEPS.index(step) >= STEPS.index("after the commit")
         assert catalog.table_exists("db.new") == committed
         report = load(tmp_path, "db.new", catalog, spark)
@@ -130,31 +131,31 @@ def whole_seconds(tmp_path_factory: pytest.TempPathFactory) -> float:
     """How long the load takes in a fresh driver that nobody kills."""
     folder = tmp_path_factory.mktemp("whole")
     catalog = _prepare(folder)
-    driver = KilledDriver(folder, "db.t")
-    driver.await_line("ready")
-    began = time.monotonic()
-    driver.await_line("done")
-    seconds = time.monotonic() - began
-    assert driver.ended() == 0
-    assert driver.left() == []
+    with KilledDriver(folder, "db.t") as driver:
+        driver.await_line("ready")
+        began = time.monotonic()
+        driver.await_line("done")
+        seconds = time.monotonic() - began
+        assert driver.ended() == 0
+        assert driver.left() == []
     assert _rows(catalog.load_table("db.t")) == _WANTED
     catalog.close()
     return seconds
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moment", _MOMENTS, ids=[f"{moment:.0%}" for moment in _MOMENTS])
+@pytest.mark.parametrize("moment", _MOMENTS, ids=[f"{moment:.1%}" for moment in _MOMENTS])
 def test_a_merge_whose_driver_is_killed_at_any_time_is_done_by_the_next_run(
     spark: Any, tmp_path: Path, whole_seconds: float, moment: float
 ) -> None:
     catalog = _prepare(tmp_path)
     try:
-        driver = KilledDriver(tmp_path, "db.t")
-        driver.await_line("ready")
-        time.sleep(moment * whole_seconds)
-        driver.kill()
-        driver.ended()
-        assert driver.left() == []
+        with KilledDriver(tmp_path, "db.t") as driver:
+            driver.await_line("ready")
+            time.sleep(moment * whole_seconds)
+            driver.kill()
+            driver.ended()
+            assert driver.left() == []
         _check_taken_up(tmp_path, catalog, spark)
     finally:
         catalog.close()

@@ -1,0 +1,165 @@
+"""A merge load on embedded Spark whose driver dies by SIGKILL: run as a process of its own.
+
+`python -m tests.support.killed_spark_load FOLDER TABLE [STEP]` says `ready` when Spark runs, and
+`done` when the load is. With a step it dies there; whoever started it may kill it at any time. It
+is started as the leader of a session, by which everything that it has started is found.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
+
+import icestream as ice
+from tests.support.process import REPOSITORY
+from tests.support.tables import make_catalog
+
+STEPS = (
+    "after keys are checked",
+    "after files are written",
+    "before the commit",
+    "after the commit",
+    "before the report",
+)
+# A JVM that lives so shortly is sooner ready if it compiles little.
+_SETTINGS = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "2",
+}
+_END_SECONDS = 60
+_RUN_SECONDS = 240
+
+
+class KilledDriver:
+    """A driver that is killed, and what it leaves running. As a context it leaves nothing.
+
+    Args:
+        folder: As of `load`; likewise table.
+        step: Where it kills itself.
+    """
+
+    def __init__(self, folder: Path, table: str, step: str = "") -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.killed_spark_load", str(folder), table, step],
+            cwd=REPOSITORY,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert self._process.stdout is not None
+        self._lines = self._process.stdout
+
+    def __enter__(self) -> KilledDriver:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._end(self._members())
+        self._process.wait(_END_SECONDS)
+        self._lines.close()
+
+    def await_line(self, line: str) -> None:
+        """Read on until the process has said that, or nothing more."""
+        for each in self._lines:
+            if each.strip() == line:
+                return
+
+    def ended(self) -> int:
+        """Wait for the end of the driver, and return its exit code."""
+        return self._process.wait(_RUN_SECONDS)
+
+    def kill(self) -> None:
+        """Kill the driver, and nothing else."""
+        self._process.kill()
+
+    def left(self) -> list[str]:
+        """The commands of what the driver has started and does not end, though it has time to."""
+        end = time.monotonic() + _END_SECONDS
+        while (running := self._members()) and time.monotonic() < end:
+            time.sleep(0.05)
+        return list(running.values())
+
+    @staticmethod
+    def _end(running: Iterable[int]) -> None:
+        for pid in running:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _members(self) -> dict[int, str]:
+        """The processes of the driver's session that run."""
+        found = {}
+        for folder in Path("/proc").iterdir():
+            if not folder.name.isdigit():
+                continue
+            try:
+                state, _, _, session = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
+                if int(session) == self._process.pid and state != "Z":
+                    found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+        return found
+
+
+def load(folder: Path, table: str, catalog: Catalog, spark: Any) -> ice.LoadReport:
+    """Merge `FOLDER/changes` into a table, under an id of its own."""
+    report = ice.load(
+        folder / "changes",
+        table,
+        mode="merge",
+        keys="id",
+        load_id="the changes",
+        catalog=catalog,
+        spark=spark,
+        state=folder / "state",
+    )
+    assert isinstance(report, ice.LoadReport)
+    return report
+
+
+def _kill_at(step: str) -> None:
+    from icestream.pipeline import load_run
+    from icestream.spark import merge_frame
+    from icestream.spark.keyed_frame import KeyedFrame
+
+    when, _, what = step.partition(" ")
+    home, name = {
+        "keys are checked": (KeyedFrame, "check"),
+        "files are written": (merge_frame, "run_merge"),
+        "the commit": (SqlCatalog, "commit_table"),
+        "the report": (load_run, "store_report"),
+    }[what]
+    real: Callable[..., Any] = getattr(home, name)
+
+    def killed(*arguments: Any, **options: Any) -> Any:
+        if when == "after":
+            real(*arguments, **options)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    setattr(home, name, killed)
+
+
+def main(folder: Path, table: str, step: str) -> None:
+    import icestream.spark as ice_spark
+
+    spark = ice_spark.session("local[2]", memory="64MB", config=_SETTINGS)
+    if step:
+        _kill_at(step)
+    catalog = make_catalog(folder)
+    print("ready", flush=True)  # noqa: T201
+    load(folder, table, catalog, spark)
+    print("done", flush=True)  # noqa: T201
+    catalog.close()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3])
