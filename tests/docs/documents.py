@@ -22,7 +22,7 @@ DOCUMENTS = sorted(
     for path in REPOSITORY.glob(pattern)
 )
 # Their blocks start Spark, which takes minutes: run by make test-docs.
-SPARK_DOCUMENTS = ["docs/guides/streaming.md", "docs/spark.md"]
+SPARK_DOCUMENTS = ["README.md", "docs/guides/streaming.md", "docs/spark.md"]
 SHELLS = ("console", "bash", "sh", "shell")
 
 _PART = re.compile(

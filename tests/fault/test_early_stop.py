@@ -245,7 +245,9 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.mark.parametrize("streams", [0, 1, 4])
+@pytest.mark.parametrize(
+    "streams", [pytest.param(0, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.slow), 4]
+)
 def test_ctrl_c_while_waiting_for_slow_storage_stops_everything(catalog, streams):
     database = catalog.properties["uri"].removeprefix("sqlite:///")
     arguments = [database, catalog.properties["warehouse"], str(streams)]

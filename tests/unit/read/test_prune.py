@@ -448,7 +448,7 @@ def _wanted_groups(rows: list[Any], where: BooleanExpression, size: int) -> set[
     return {n // size for n, value in enumerate(rows) if matches(where, {"v": value})}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(_cases(), st.integers(1, 4))
 def test_no_row_group_with_a_wanted_row_is_skipped(
     case: tuple[PrimitiveType, list[Any], BooleanExpression], size: int
@@ -524,7 +524,7 @@ def _loose(draw: st.DrawFn, rows: list[Any]) -> _Group:
     return _Group(len(rows), _Column(statistics, len(rows)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_no_statistics_that_hold_for_the_values_rule_a_wanted_row_out(data: st.DataObject) -> None:
     kind, rows, where = data.draw(_cases())

@@ -48,7 +48,13 @@ def _check(table: Table, expected: dict[int, tuple[int, int, str]]) -> None:
     assert found.equals(_arrow([expected[key] for key in sorted(expected)]).cast(found.schema))
 
 
-@pytest.mark.parametrize("spec", [None, BY_PART], ids=["whole", "partitioned"])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param(None, id="whole", marks=pytest.mark.slow),
+        pytest.param(BY_PART, id="partitioned"),
+    ],
+)
 def test_updates_inserts_and_deletes_are_those_of_a_dictionary(
     catalog: SqlCatalog, mode: str, spec: Any
 ) -> None:
@@ -119,7 +125,13 @@ def test_duplicates_are_found_however_far_apart_they_are(catalog: SqlCatalog, mo
     assert nothing_in_vain(table)
 
 
-@pytest.mark.parametrize("by", [None, "at"], ids=["by order", "by a column"])
+@pytest.mark.parametrize(
+    "by",
+    [
+        pytest.param(None, id="by order", marks=pytest.mark.slow),
+        pytest.param("at", id="by a column"),
+    ],
+)
 def test_the_last_of_duplicates_counts(catalog: SqlCatalog, mode: str, by: str | None) -> None:
     table = make_table(catalog)
     ice.append(table, _arrow([_row(key, 0) for key in range(1_000)]))
@@ -212,7 +224,7 @@ def test_duplicates_in_the_table_are_all_changed(catalog: SqlCatalog, mode: str)
     assert all(text.startswith("1 of") for text in found["text"].to_pylist())
 
 
-@pytest.mark.parametrize("matched", ["ignore", "delete"])
+@pytest.mark.parametrize("matched", [pytest.param("ignore", marks=pytest.mark.slow), "delete"])
 def test_other_things_to_do_with_matches(catalog: SqlCatalog, mode: str, matched: Any) -> None:
     table = make_table(catalog)
     rows = {key: _row(key, 0) for key in range(_COUNT // 2)}
