@@ -33,5 +33,6 @@ class TestSparkLocal(Cases):
     """See `Cases`."""
 
 
+@pytest.mark.slow
 def test_a_pipeline_does_the_same_as_in_process(process: SparkProcess, tmp_path: Path) -> None:
     loads_the_same_as_in_process(process, tmp_path)
