@@ -73,7 +73,8 @@ def open_catalog(
 
     Args:
         catalog: A catalog, its name in PyIceberg's configuration, or None for the default one:
-            the local catalog, if nothing is configured and there is one.
+            the local catalog, if nothing is configured and there is one. `"local"` is the local
+            catalog, too, unless the configuration has one of that name.
         properties: Further properties, over those of the configuration.
 
     Raises:
@@ -87,16 +88,17 @@ def open_catalog(
             f"catalog is a {type(catalog).__name__}: give its name in PyIceberg's configuration, "
             "or a PyIceberg catalog"
         )
-    if catalog is None and not properties and not is_configured() and has_local_catalog():
+    if not properties and is_local(catalog) and has_local_catalog():
         return _open_local(local_folder())
     try:
         return load_catalog(catalog, **(properties or {}))
     except Exception as error:
         name = "the default catalog" if catalog is None else f"catalog {catalog!r}"
         variable = f"PYICEBERG_CATALOG__{(catalog or 'default').upper()}__URI"
-        if catalog is None and not is_configured():
+        if is_local(catalog):
+            missing = "no catalog" if catalog is None else f"no catalog {catalog!r}"
             raise CatalogError(
-                f"no catalog is configured, and {local_folder()} is not there: set one up in "
+                f"{missing} is configured, and {local_folder()} is not there: set one up in "
                 f".pyiceberg.yaml or with {variable}, or work in the folder that has it"
             ) from error
         raise CatalogError(
@@ -109,6 +111,14 @@ def open_catalog(
 def is_configured() -> bool:
     """Whether PyIceberg's configuration names any catalog."""
     return bool(list_catalogs() or Config().get_known_catalogs())
+
+
+def is_local(catalog: str | None) -> bool:
+    """Whether a name means the local catalog, be it there or not."""
+    if catalog is None:
+        return not is_configured()
+    known = {*list_catalogs(), *Config().get_known_catalogs()}
+    return catalog == LOCAL_NAME and LOCAL_NAME not in known
 
 
 def local_folder(parent: Path | None = None) -> Path:

@@ -15,6 +15,7 @@ from pyiceberg.types import LongType, NestedField
 
 from icestream.catalogs import (
     is_configured,
+    is_local,
     list_tables,
     load_table,
     local_folder,
@@ -53,6 +54,21 @@ def test_a_local_catalog_is_made_only_when_asked_for(tmp_path: Path) -> None:
     with closing(open_catalog(None)) as opened:
         table = load_table("db.t", opened)
     assert table.location() == f"file://{tmp_path}/icestream_warehouse/db/t"
+
+
+def test_the_local_catalog_can_be_called_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(CatalogError, match=r"no catalog 'local' is configured, and .*icestream_"):
+        open_catalog("local")
+    with closing(make_local_catalog()) as made:
+        made.create_namespace("db")
+    monkeypatch.setenv("PYICEBERG_CATALOG__OTHER__URI", f"sqlite:///{tmp_path}/other.db")
+    with closing(open_catalog("local")) as opened:
+        assert list_tables(opened) == {"db": []}
+    assert is_local("local")
+    monkeypatch.setenv("PYICEBERG_CATALOG__LOCAL__URI", f"sqlite:///{tmp_path}/other.db")
+    assert not is_local("local"), "the configuration has one of that name"
 
 
 def test_making_it_again_opens_what_is_there(tmp_path: Path) -> None:

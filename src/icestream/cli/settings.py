@@ -52,14 +52,14 @@ class Settings:
         """
         from icestream import catalogs
 
-        local = self.catalog is None and not catalogs.is_configured()
+        local = catalogs.is_local(self.catalog)
         used = "using" if catalogs.has_local_catalog() else "making one in"
         if local and make:
             catalog = catalogs.make_local_catalog()
         else:
             catalog = catalogs.open_catalog(self.catalog)
         try:
-            if local:
+            if local and self.catalog is None:
                 self.say(f"no catalog is configured: {used} {catalogs.local_folder()}")
             yield catalog
         finally:

@@ -94,26 +94,12 @@ def open_load_catalog(catalog: str | Catalog | None, *, make: bool) -> Catalog:
     """The catalog of a load.
 
     Args:
-        catalog: As of `icestream.catalogs.open_catalog`; `"local"` is the local catalog unless
-            the configuration has one of that name.
+        catalog: As of `icestream.catalogs.open_catalog`.
         make: Whether the local catalog is made, where it is meant and not there.
     """
-    if isinstance(catalog, Catalog):
-        return catalog
-    configured = catalogs.is_configured()
-    local = catalog == catalogs.LOCAL_NAME and not _knows_local()
-    if local or (catalog is None and not configured):
-        if make:
-            return catalogs.make_local_catalog()
-        if catalogs.has_local_catalog():
-            return catalogs.make_local_catalog()
+    if not isinstance(catalog, Catalog) and catalogs.is_local(catalog) and make:
+        return catalogs.make_local_catalog()
     return catalogs.open_catalog(catalog)
-
-
-def _knows_local() -> bool:
-    from pyiceberg.utils.config import Config
-
-    return catalogs.LOCAL_NAME in Config().get_known_catalogs()
 
 
 def _find(catalog: Catalog, spec: LoadSpec) -> Table | None:
