@@ -97,7 +97,7 @@ SPARK_43 := 'pyspark==4.3.*'
 
 # PySpark 4.1 leaves the socket of a collect() to the garbage collector.
 spark-matrix-%: .venv-spark%/.installed
-	.venv-spark$*/bin/python -m pytest -W ignore::ResourceWarning \
+	.venv-spark$*/bin/python -m pytest -m 'slow or not slow' -W ignore::ResourceWarning \
 	    -W ignore::pytest.PytestUnraisableExceptionWarning tests/conformance/test_spark_local.py \
 	    tests/spark/test_append.py tests/spark/test_format_read.py tests/spark/test_session.py
 

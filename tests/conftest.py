@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
 _ON_DEMAND = ("slow", "interop")
@@ -14,3 +17,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = [item for item in items if any(item.get_closest_marker(name) for name in _ON_DEMAND)]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.fixture(scope="session")
+def running_spark() -> Iterator[Any]:
+    """A session as `icestream.spark.session` makes it. A process has one: nobody else stops it."""
+    import icestream.spark as ice_spark
+
+    running = ice_spark.session("local[2]", memory="64MB")
+    yield running
+    running.stop()

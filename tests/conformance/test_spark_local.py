@@ -12,8 +12,9 @@ from tests.conformance.engines import Engine, OnSpark
 from tests.conformance.pipelined import loads_the_same_as_in_process
 from tests.support.spark_process import SparkProcess
 
-# The first test waits for JVMs, which take long where others work, too.
-pytestmark = pytest.mark.timeout(400)
+# The first test waits for JVMs, which take long where others work, too. Run by make conformance;
+# tests/spark has the same on such a session.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +34,5 @@ class TestSparkLocal(Cases):
     """See `Cases`."""
 
 
-@pytest.mark.slow
 def test_a_pipeline_does_the_same_as_in_process(process: SparkProcess, tmp_path: Path) -> None:
     loads_the_same_as_in_process(process, tmp_path)

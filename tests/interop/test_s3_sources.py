@@ -28,16 +28,11 @@ def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
         opened.close()
 
 
-@pytest.fixture(params=["local", "spark"])
-def engine(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
+@pytest.fixture(params=["local", pytest.param("spark", marks=pytest.mark.slow)])
+def engine(request: pytest.FixtureRequest) -> dict[str, Any]:
     if request.param == "local":
-        yield {"engine": "local"}
-        return
-    import icestream.spark as ice_spark
-
-    running = ice_spark.session("local[2]", memory="64MB")
-    yield {"engine": "spark", "spark": running}
-    running.stop()
+        return {"engine": "local"}
+    return {"engine": "spark", "spark": request.getfixturevalue("running_spark")}
 
 
 def _store(catalog: SqlCatalog) -> S3FileSystem:

@@ -9,17 +9,8 @@ from typing import Any
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-import icestream.spark as ice_spark
 from icestream.spark.settings import MEMORY_SETTING
 from tests.support.tables import make_catalog
-
-
-@pytest.fixture(scope="session")
-def running_spark() -> Iterator[Any]:
-    """A session as `icestream.spark.session` makes it."""
-    running = ice_spark.session("local[2]", memory="64MB")
-    yield running
-    running.stop()
 
 
 @pytest.fixture

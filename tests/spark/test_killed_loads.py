@@ -20,7 +20,8 @@ from tests.support.load_cases import orders
 from tests.support.stored import folder_of, referenced_files, stored_files
 from tests.support.tables import make_catalog
 
-pytestmark = pytest.mark.timeout(400)
+# A driver of its own for each: run by make test-spark.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 _ROWS = 60_000
 _FILES = 3
@@ -79,13 +80,7 @@ def _check_taken_up(folder: Path, catalog: SqlCatalog, spark: Any) -> None:
     assert _rows(table.refresh()) == _WANTED
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        pytest.param(step, marks=[] if step == "after files are written" else [pytest.mark.slow])
-        for step in STEPS
-    ],
-)
+@pytest.mark.parametrize("step", STEPS)
 def test_a_merge_whose_driver_is_killed_is_done_by_the_next_run(
     spark: Any, tmp_path: Path, step: str
 ) -> None:
@@ -101,7 +96,6 @@ def test_a_merge_whose_driver_is_killed_is_done_by_the_next_run(
         catalog.close()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS)
 def test_a_merge_that_creates_its_table_leaves_all_of_it_or_nothing(
     spark: Any, tmp_path: Path, step: str
@@ -143,7 +137,6 @@ def whole_seconds(tmp_path_factory: pytest.TempPathFactory) -> float:
     return seconds
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("moment", _MOMENTS, ids=[f"{moment:.1%}" for moment in _MOMENTS])
 def test_a_merge_whose_driver_is_killed_at_any_time_is_done_by_the_next_run(
     spark: Any, tmp_path: Path, whole_seconds: float, moment: float

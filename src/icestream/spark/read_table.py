@@ -13,6 +13,7 @@ from pyiceberg.table import Table
 from icestream.catalogs import load_table
 from icestream.memory import parse_bytes
 from icestream.read.scan import scan
+from icestream.spark.installed import pyspark_module
 from icestream.spark.planned_frame import planned_frame
 from icestream.spark.planning import plan_tasks
 from icestream.spark.registration import session_defaults
@@ -70,6 +71,7 @@ def read(
 
     Memory: each running task stays within `memory`, beside Python and Spark themselves.
     """
+    pyspark_module()  # before anything is read: its absence is what there is to say
     loaded = load_table(table, catalog)
     memory_bytes = None if memory is None else parse_bytes(memory)
     split_bytes = None if split_size is None else parse_bytes(split_size, name="split_size")
