@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from icestream.commit.load_id import batch_load_id
 from icestream.errors import StreamError
@@ -233,14 +233,18 @@ class Checkpoint:
 
     def _append(self, lines: Sequence[dict[str, Any]]) -> None:
         path = self.folder / _DONE
-        torn = path.exists() and path.stat().st_size and not path.read_bytes().endswith(b"\n")
-        with open(path, "a", encoding="utf-8") as file:
-            if torn:
-                file.write("\n")
+        with open(path, "a+b") as file:
+            if file.seek(0, os.SEEK_END) and not _ends_a_line(file):
+                file.write(b"\n")  # the line before was cut off by a kill
             for line in lines:
-                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+                file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
+
+
+def _ends_a_line(file: BinaryIO) -> bool:
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) == b"\n"
 
 
 def _key(file: SourceFile) -> tuple[str, int, int | None]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
@@ -18,9 +17,7 @@ from icestream.pipeline.text_format import CsvFormat, CsvParser, JsonParser
 from icestream.pipeline.text_lines import Block, LineReader, blocks, first_lines
 from icestream.redaction import redact
 from icestream.write.source_files import fit_batch
-
-_BATCH_ROWS = 16_384
-_BUFFER_BYTES = 1 << 16
+from icestream.write.stored_batches import stored_batches
 
 Opened = tuple[pa.Schema, Iterator[pa.RecordBatch]]
 
@@ -50,7 +47,7 @@ class FileRows:
             SourceError: If a file can't be read.
 
         Memory: a few pages of each column of a Parquet file; a block of 1 MB of text; a batch of
-            an IPC file; a stripe's columns of an ORC file.
+            an IPC file; some rows of an ORC file.
         """
         for file in files:
             if not file.bytes:
@@ -60,7 +57,7 @@ class FileRows:
 
     def _file(self, file: SourceFile, on_bad: OnBad) -> Iterator[pa.RecordBatch]:
         if file.format == "json":
-            yield from LineReader(file, self.store, JsonParser(self.schema), on_bad)
+            yield from LineReader(file, self.store, JsonParser(self.schema), self.schema, on_bad)
         elif file.format == "csv":
             yield from self._csv(file, on_bad)
         else:
@@ -83,7 +80,8 @@ class FileRows:
                 f"{file.path!r} has a column {unknown[0]!r} that files looked at before do not "
                 "have: name it in schema=, or load the file on its own"
             )
-        reader = LineReader(file, self.store, CsvParser(csv, names, self.schema), on_bad)
+        parse = CsvParser(csv, names, self.schema)
+        reader = LineReader(file, self.store, parse, self.schema, on_bad)
         skips = csv.header and file.start == 0
         for block in blocks(file, self.store):
             if skips:
@@ -117,7 +115,8 @@ class FileRows:
 def opened_file(file: SourceFile, store: FileStore) -> Iterator[Opened]:
     """A Parquet, ORC or Arrow file, with its schema."""
     with said(file):
-        schema, batches, close = _OPENERS[file.format](file, store)
+        handle = store.open_file(file.path)
+        schema, batches, close = stored_batches(file.format, handle)
     try:
         yield schema, batches
     finally:
@@ -136,67 +135,3 @@ def said(file: SourceFile) -> Iterator[None]:
         raise SourceError(
             f"{redact(file.path)!r} can't be read: {text}. Mend or leave out the file"
         ) from error
-
-
-_Found = tuple[pa.Schema, Iterator[pa.RecordBatch], Callable[[], None]]
-
-
-def _open_parquet(file: SourceFile, store: FileStore) -> _Found:
-    import pyarrow.parquet as pq
-
-    handle = store.open_file(file.path)
-    try:
-        opened = pq.ParquetFile(handle, buffer_size=_BUFFER_BYTES, pre_buffer=False)
-    except BaseException:
-        handle.close()
-        raise
-    batches = opened.iter_batches(batch_size=_BATCH_ROWS, use_threads=False)
-
-    def close() -> None:
-        opened.close(force=True)
-        handle.close()
-
-    return opened.schema_arrow, batches, close
-
-
-def _open_arrow(file: SourceFile, store: FileStore) -> _Found:
-    handle = store.open_file(file.path)
-    try:
-        try:
-            opened = pa.ipc.open_file(handle)
-        except pa.ArrowInvalid:
-            handle.seek(0)
-            stream = pa.ipc.open_stream(handle)
-            return stream.schema, iter(stream), handle.close
-    except BaseException:
-        handle.close()
-        raise
-    batches = (opened.get_batch(number) for number in range(opened.num_record_batches))
-    return opened.schema, batches, handle.close
-
-
-def _open_orc(file: SourceFile, store: FileStore) -> _Found:
-    from pyarrow import orc
-
-    handle = store.open_file(file.path)
-    try:
-        opened = orc.ORCFile(handle)
-    except BaseException:
-        handle.close()
-        raise
-
-    def stripes() -> Iterator[pa.RecordBatch]:
-        for number in range(opened.nstripes):
-            stripe: Any = opened.read_stripe(number)
-            for start in range(0, stripe.num_rows, _BATCH_ROWS):
-                yield stripe.slice(start, _BATCH_ROWS)
-            del stripe
-
-    return opened.schema, stripes(), handle.close
-
-
-_OPENERS: dict[str, Callable[[SourceFile, FileStore], _Found]] = {
-    "parquet": _open_parquet,
-    "arrow": _open_arrow,
-    "orc": _open_orc,
-}

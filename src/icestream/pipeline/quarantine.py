@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import pyarrow as pa
 
 from icestream.pipeline.bad_record import QUARANTINE_SCHEMA, BadRecord
+from icestream.pipeline.file_rows import FileRows
 from icestream.pipeline.load_input import LoadInputs
 from icestream.pipeline.load_spec import LoadSpec
+from icestream.pipeline.source_file import SourceFile
 
 _BATCH = 1000
 
@@ -34,8 +36,20 @@ class QuarantineRows:
         """For a load that runs now."""
         return cls(spec.name, spec.load_id, datetime.now(UTC))
 
-    def batch(self, bad: Sequence[BadRecord]) -> pa.RecordBatch:
-        """Rows of the quarantine table."""
+    def of_files(self, rows: FileRows, files: Iterable[SourceFile]) -> Iterator[pa.RecordBatch]:
+        """The bad records of files, and none of the others.
+
+        Memory: a block of text, and the bad records of it.
+        """
+        waiting: list[BadRecord] = []
+        for _ in rows.read(files, waiting.append):  # has a turn after every block
+            if len(waiting) >= _BATCH:
+                yield self._batch(waiting)
+                waiting.clear()
+        if waiting:
+            yield self._batch(waiting)
+
+    def _batch(self, bad: Sequence[BadRecord]) -> pa.RecordBatch:
         count = len(bad)
         return pa.RecordBatch.from_arrays(
             [
@@ -60,16 +74,9 @@ def bad_rows(inputs: LoadInputs, rows: QuarantineRows) -> Iterator[pa.RecordBatc
     Memory: a block of text, and some bad records.
     """
     for each in inputs.inputs:
-        if not each.has_text:
-            continue
-        assert each.files is not None
-        waiting: list[BadRecord] = []
-        for _ in each.rows.read(each.files.files, waiting.append):
-            if len(waiting) >= _BATCH:
-                yield rows.batch(waiting)
-                waiting.clear()
-        if waiting:
-            yield rows.batch(waiting)
+        if each.has_text:
+            assert each.files is not None
+            yield from rows.of_files(each.rows, each.files.files)
 
 
 def quarantine_load_id(load_id: str | None) -> str | None:

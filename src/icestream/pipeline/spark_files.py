@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _SMALLEST_PART_BYTES = 8 << 20
-_BAD_BATCH = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +78,10 @@ class ReadBad:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For `mapInArrow`."""
-        waiting: list[BadRecord] = []
         with note_error():
             for batch in batches:
                 for number in batch.column(0).to_pylist():
-                    for _ in self.rows.read(self.packs[number], waiting.append):
-                        if len(waiting) >= _BAD_BATCH:
-                            yield self.made.batch(waiting)
-                            waiting.clear()
-            if waiting:
-                yield self.made.batch(waiting)
+                    yield from self.made.of_files(self.rows, self.packs[number])
 
 
 @dataclass(slots=True)

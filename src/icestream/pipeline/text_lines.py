@@ -100,13 +100,17 @@ class LineReader:
         file: The file, or a part of it.
         store: How it is opened.
         parse: Reads whole lines.
+        schema: What it makes of them.
         on_bad: Gets every line that can't be read, in order.
     """
 
-    def __init__(self, file: SourceFile, store: FileStore, parse: Parse, on_bad: OnBad) -> None:
+    def __init__(
+        self, file: SourceFile, store: FileStore, parse: Parse, schema: pa.Schema, on_bad: OnBad
+    ) -> None:
         self._file = file
         self._store = store
         self._parse = parse
+        self._schema = schema
         self._on_bad = on_bad
         self._before: int | None = None
 
@@ -115,7 +119,19 @@ class LineReader:
             yield from self.read(block)
 
     def read(self, block: Block) -> Iterator[pa.RecordBatch]:
-        """The rows of a block."""
+        """The rows of a block; an empty batch if all its lines are bad.
+
+        So whoever collects bad lines has a turn after every block.
+        """
+        has_rows = False
+        for batch in self._read(block):
+            has_rows = True
+            yield batch
+            del batch
+        if not has_rows:
+            yield pa.RecordBatch.from_pylist([], schema=self._schema)
+
+    def _read(self, block: Block) -> Iterator[pa.RecordBatch]:
         if not block.text.strip():
             return
         try:
@@ -130,8 +146,8 @@ class LineReader:
             self._tell(block, reason)
             return
         middle = len(lines) // 2
-        yield from self.read(Block(b"".join(lines[:middle]), block.line))
-        yield from self.read(Block(b"".join(lines[middle:]), block.line + middle))
+        yield from self._read(Block(b"".join(lines[:middle]), block.line))
+        yield from self._read(Block(b"".join(lines[middle:]), block.line + middle))
 
     def _tell(self, block: Block, reason: str) -> None:
         if self._before is None:

@@ -17,11 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icestream.errors import InvalidArgumentError, SchemaMismatchError, SourceError
+from icestream.write.stored_batches import stored_batches
 
 FileFormat = Literal["parquet", "csv", "json", "arrow", "orc"]
 
-_BATCH_ROWS = 16_384
-_BUFFER_BYTES = 1 << 16
 FILE_SUFFIXES: dict[str, FileFormat] = {
     ".parquet": "parquet",
     ".pq": "parquet",
@@ -206,14 +205,6 @@ def cast_text(column: pa.Array, kind: pa.DataType) -> pa.Array:
     return column.cast(kind)
 
 
-def _open_parquet(path: Path, types: pa.Schema | None) -> Opened:
-    import pyarrow.parquet as pq
-
-    file = pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False)
-    batches = file.iter_batches(batch_size=_BATCH_ROWS, use_threads=False)
-    return file.schema_arrow, batches, lambda: file.close(force=True)
-
-
 def _open_csv(path: Path, types: pa.Schema | None) -> Opened:
     import pyarrow.csv as csv
 
@@ -241,38 +232,16 @@ def _open_json(path: Path, types: pa.Schema | None) -> Opened:
     return schema, (fit_batch(batch, schema) for batch in reader), reader.close
 
 
-def _open_arrow(path: Path, types: pa.Schema | None) -> Opened:
-    handle = pa.OSFile(str(path))
-    try:
-        try:
-            file = pa.ipc.open_file(handle)
-        except pa.ArrowInvalid:
-            handle.seek(0)
-            stream = pa.ipc.open_stream(handle)
-            return stream.schema, iter(stream), handle.close
-    except BaseException:
-        handle.close()
-        raise
-    batches = (file.get_batch(number) for number in range(file.num_record_batches))
-    return file.schema, batches, handle.close
-
-
-def _open_orc(path: Path, types: pa.Schema | None) -> Opened:
-    import pyarrow.dataset as ds
-
-    dataset = ds.dataset(path, format="orc")
-    scanner = dataset.scanner(
-        batch_size=_BATCH_ROWS, batch_readahead=1, fragment_readahead=1, use_threads=False
-    )
-    return dataset.schema, iter(scanner.to_batches()), lambda: None
+def _open_stored(format: FileFormat) -> Callable[[Path, pa.Schema | None], Opened]:
+    return lambda path, types: stored_batches(format, pa.OSFile(str(path)))
 
 
 _OPENERS: dict[FileFormat, Callable[[Path, pa.Schema | None], Opened]] = {
-    "parquet": _open_parquet,
+    "parquet": _open_stored("parquet"),
     "csv": _open_csv,
     "json": _open_json,
-    "arrow": _open_arrow,
-    "orc": _open_orc,
+    "arrow": _open_stored("arrow"),
+    "orc": _open_stored("orc"),
 }
 
 

@@ -20,6 +20,7 @@ from icestream.pipeline import text_lines
 from icestream.pipeline.bad_record import BadRecord, refuse
 from icestream.pipeline.file_columns import KnownTypes, columns_of
 from icestream.pipeline.file_rows import FileRows
+from icestream.pipeline.quarantine import QuarantineRows
 from icestream.pipeline.source_file import SourceFile, cut_files, find_files
 from icestream.pipeline.source_spec import SourceSpec
 from icestream.pipeline.text_format import CsvFormat
@@ -251,3 +252,30 @@ def test_a_column_that_comes_late_is_an_error_not_a_loss(tmp_path: Path) -> None
     path.write_text("\n".join(rows))
     with pytest.raises(SourceError, match="line 200001"):
         rows_of(path)
+
+
+def test_a_file_of_bad_lines_alone_is_not_held_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_lines, "BLOCK_BYTES", 1000)
+    (tmp_path / "a.jsonl").write_text('{"id": 1}\n' + "no JSON at all\n" * 5000)
+    found = find_files(SourceSpec.parse(str(tmp_path / "a.jsonl")), {})
+    rows = FileRows(pa.schema([("id", pa.int64())]), found.store)
+    made = QuarantineRows("load", None, dt.datetime.now(dt.UTC))
+    sizes = [batch.num_rows for batch in made.of_files(rows, found.files)]
+    assert sum(sizes) == 5000
+    assert max(sizes) < 1100
+
+
+def test_a_stripe_of_an_orc_file_is_not_decoded_as_a_whole(tmp_path: Path) -> None:
+    count = 1_000_000
+    table = pa.table({"id": pa.array(range(count), pa.int64())})
+    pa.orc.write_table(table, tmp_path / "a.orc", stripe_size=1 << 30)
+    assert pa.orc.ORCFile(tmp_path / "a.orc").nstripes == 1
+    before, held, rows = pa.total_allocated_bytes(), 0, 0
+    found = find_files(SourceSpec.parse(str(tmp_path / "a.orc")), {})
+    for batch in FileRows(table.schema, found.store).read(found.files):
+        held = max(held, pa.total_allocated_bytes() - before)
+        rows += batch.num_rows
+    assert rows == count
+    assert held < table.nbytes / 4
