@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from icestream.cli.change_options import merge_options, snapshot_options
 from icestream.cli.command import command
 from icestream.cli.parameters import Columns, Property, TableName
 from icestream.cli.progress import Counts, Progress
@@ -72,13 +73,6 @@ if TYPE_CHECKING:
 )
 @click.option("--transform", metavar="SQL", help='SQL over source: "SELECT * FROM source".')
 @click.option(
-    "--schema-mode",
-    type=click.Choice(["freeze", "evolve", "discard"]),
-    default="freeze",
-    show_default=True,
-    help="If there are columns that the table lacks.",
-)
-@click.option(
     "--partition-by",
     multiple=True,
     metavar="FIELD",
@@ -96,17 +90,8 @@ if TYPE_CHECKING:
     help="Of a new table; as often as needed.",
 )
 @click.option("--create/--no-create", default=True, help="Whether a missing table is created.")
-@click.option("--branch", metavar="NAME", help="The branch that gets the snapshot.")
-@click.option("--load-id", metavar="ID", help="A second load with this id does nothing.")
+@snapshot_options
 @click.option("--name", metavar="NAME", help="What the load is called in reports.")
-@click.option(
-    "--property",
-    "properties",
-    type=Property(),
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="For the snapshot's summary; as often as needed.",
-)
 @click.option(
     "--bad-records",
     type=click.Choice(["fail", "quarantine"]),
@@ -118,21 +103,7 @@ if TYPE_CHECKING:
 @click.option("--incremental", is_flag=True, help="Only what is new since the last run.")
 @click.option("--checkpoint", metavar="FOLDER", help="What remembers it.")
 @click.option("--watch", type=float, metavar="SECONDS", help="Repeat, until Ctrl-C.")
-@click.option(
-    "--when-matched",
-    type=click.Choice(["update", "ignore", "delete"]),
-    default="update",
-    help="Of a merge, as in `icestream merge`.",
-)
-@click.option("--when-not-matched", type=click.Choice(["insert", "ignore"]), default="insert")
-@click.option("--update-columns", type=Columns(), metavar="A,B")
-@click.option("--delete-when", metavar="FILTER")
-@click.option("--on-duplicate", type=click.Choice(["error", "last"]), default="error")
-@click.option("--last-by", metavar="COLUMN")
-@click.option("--null-keys", type=click.Choice(["error", "insert"]), default="error")
-@click.option("--skip-unchanged/--no-skip-unchanged", default=True)
-@click.option("--write-mode", type=click.Choice(["copy-on-write", "merge-on-read"]))
-@click.option("--isolation", type=click.Choice(["serializable", "snapshot"]))
+@merge_options
 @click.option("--state", metavar="FOLDER", help="Reports.  [default: ./icestream_state]")
 @click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
 def load(settings: Settings, sources: tuple[str, ...], into: str, **given: Any) -> None:

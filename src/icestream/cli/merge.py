@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from icestream.cli.change_options import merge_options, snapshot_options
 from icestream.cli.command import command
-from icestream.cli.parameters import Columns, Property, TableName
+from icestream.cli.parameters import Columns, TableName
 from icestream.cli.progress import Counts, Progress
 from icestream.cli.settings import Settings
 
@@ -33,66 +34,8 @@ if TYPE_CHECKING:
     metavar="A,B",
     help="The key; the table's identifier fields if left out.",
 )
-@click.option(
-    "--when-matched",
-    type=click.Choice(["update", "ignore", "delete"]),
-    default="update",
-    show_default=True,
-    help="What becomes of rows of the table that match.",
-)
-@click.option(
-    "--when-not-matched",
-    type=click.Choice(["insert", "ignore"]),
-    default="insert",
-    show_default=True,
-    help="What becomes of the files' other rows.",
-)
-@click.option(
-    "--update-columns", type=Columns(), metavar="A,B", help="What an update sets; all if left out."
-)
-@click.option(
-    "--delete-when", metavar="FILTER", help="Such rows delete what they match: \"op = 'D'\"."
-)
-@click.option(
-    "--on-duplicate",
-    type=click.Choice(["error", "last"]),
-    default="error",
-    show_default=True,
-    help="If rows of the files have the same key.",
-)
-@click.option("--last-by", metavar="COLUMN", help="The column by which a row is the last.")
-@click.option(
-    "--null-keys",
-    type=click.Choice(["error", "insert"]),
-    default="error",
-    show_default=True,
-    help="What to do with rows that have a null in their key.",
-)
-@click.option(
-    "--skip-unchanged/--no-skip-unchanged",
-    default=True,
-    show_default=True,
-    help="Whether rows that are as they were to be are left alone.",
-)
-@click.option("--write-mode", type=click.Choice(["copy-on-write", "merge-on-read"]))
-@click.option("--isolation", type=click.Choice(["serializable", "snapshot"]))
-@click.option(
-    "--schema-mode",
-    type=click.Choice(["freeze", "evolve", "discard"]),
-    default="freeze",
-    show_default=True,
-    help="If the files have columns that the table lacks.",
-)
-@click.option("--branch", metavar="NAME", help="The branch that gets the snapshot.")
-@click.option("--load-id", metavar="ID", help="A second merge with this id does nothing.")
-@click.option(
-    "--property",
-    "properties",
-    type=Property(),
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="For the snapshot's summary; as often as needed.",
-)
+@merge_options
+@snapshot_options
 @click.option(
     "--format",
     "format_",

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,6 +19,7 @@ from icestream.pipeline.checks import (
     judge_rows,
     shown_row,
 )
+from icestream.pipeline.spark_view import as_view
 from icestream.read.scan import scan
 from icestream.spark.installed import pyspark_module
 from icestream.spark.read_table import read
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _VIEW = "result"
-_view_lock = threading.Lock()
 
 
 def run_spark_checks(
@@ -141,7 +139,7 @@ class _SparkChecks:
     def _run_query(self, check: Check) -> CheckResult:
         errors = pyspark_module("pyspark.errors")
         try:
-            with _as_view(self._spark, self._frame(None)):
+            with as_view(self._spark, self._frame(None), _VIEW):
                 found = self._spark.sql(check.sql)
                 first = found.take(EXAMPLES)
                 count = found.count() if first else 0
@@ -169,19 +167,3 @@ class _SparkChecks:
         quoted = ".".join(f"`{part.replace('`', '``')}`" for part in path)
         column: Column = self._functions.col(quoted)
         return column
-
-
-@contextmanager
-def _as_view(spark: SparkSession, frame: DataFrame) -> Iterator[None]:
-    """The frame as a temporary view; one of that name is put back afterwards."""
-    with _view_lock:
-        temporary = [each.name for each in spark.catalog.listTables() if each.isTemporary]
-        before = spark.table(_VIEW) if _VIEW in temporary else None
-        frame.createOrReplaceTempView(_VIEW)
-        try:
-            yield
-        finally:
-            if before is not None:
-                before.createOrReplaceTempView(_VIEW)
-            else:
-                spark.catalog.dropTempView(_VIEW)

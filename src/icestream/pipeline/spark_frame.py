@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-import threading
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -14,13 +13,19 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from icestream.errors import InvalidArgumentError, MissingExtraError, SourceError
+from icestream.errors import (
+    InvalidArgumentError,
+    MemoryBudgetError,
+    MissingExtraError,
+    SourceError,
+)
 from icestream.pipeline.file_columns import plain_schema
 from icestream.pipeline.load_input import LoadInput, LoadInputs
 from icestream.pipeline.load_spec import LoadSpec
 from icestream.pipeline.postgres_source import open_postgres, postgres_schema, reads_by_adbc
 from icestream.pipeline.source_spec import SourceSpec
 from icestream.pipeline.spark_files import FileFrames
+from icestream.pipeline.spark_view import as_view
 from icestream.pipeline.spark_watch import is_classic
 from icestream.pipeline.table_increment import scan_point, schema_scan
 from icestream.redaction import redact
@@ -37,7 +42,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 VIEW = "source"
-_view_lock = threading.Lock()
 
 
 @dataclass(slots=True)
@@ -119,7 +123,7 @@ def _frame(
             return _postgres(spark, source, spec.table_name)
         return _jdbc(spark, source)
     if source.kind == "arrow":
-        return _stream(spark, source, spec.table_name, stack)
+        return _stream(spark, source, spec.table_name, memory_bytes, stack)
     return _format(spark, source)
 
 
@@ -136,8 +140,14 @@ def _table(spark: SparkSession, each: LoadInput, memory_bytes: int) -> DataFrame
     return planned_frame(spark, plan, spark_schema(scanned.schema, table=name))
 
 
-def _stream(spark: SparkSession, source: SourceSpec, table: str, stack: ExitStack) -> DataFrame:
-    """A stream of this process: through files where executors see them, else at once."""
+def _stream(
+    spark: SparkSession, source: SourceSpec, table: str, memory_bytes: int, stack: ExitStack
+) -> DataFrame:
+    """A stream of this process: through files where executors see them, else at once.
+
+    Raises:
+        MemoryBudgetError: If it has to go at once, and is larger than the limit.
+    """
     context: Any = getattr(spark, "sparkContext", None) if is_classic(spark) else None
     with open_source(source.value) as stream:
         if stream.schema is None:
@@ -147,7 +157,7 @@ def _stream(spark: SparkSession, source: SourceSpec, table: str, stack: ExitStac
         convert = SparkBatches(schema)
         batches = (convert(fit_batch(batch, schema)) for batch in stream)
         if context is None or not str(context.master).startswith("local"):
-            whole = pa.Table.from_batches(batches, schema=convert.schema)
+            whole = hold_stream(batches, convert.schema, source, memory_bytes)
             return spark.createDataFrame(whole, schema=spark_columns)
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="icestream-stream-"))
         path = Path(folder) / "stream.parquet"
@@ -156,6 +166,26 @@ def _stream(spark: SparkSession, source: SourceSpec, table: str, stack: ExitStac
                 writer.write_batch(batch)
                 del batch
     return spark.read.schema(spark_columns).parquet(str(path))
+
+
+def hold_stream(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, source: SourceSpec, memory_bytes: int
+) -> pa.Table:
+    """All of a stream, if it fits."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        size += batch.nbytes
+        if size > memory_bytes:
+            raise MemoryBudgetError(
+                f"{source.text} has more than {memory_bytes} bytes, and the executors of a cluster "
+                "can't read a stream of this process: write it to files that they can read, or "
+                "load it with engine='local'",
+                needed_bytes=size,
+                limit_bytes=memory_bytes,
+            )
+        held.append(batch)
+    return pa.Table.from_batches(held, schema=schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +253,7 @@ def _format(spark: SparkSession, source: SourceSpec) -> DataFrame:
 def _sql(spark: SparkSession, text: str, frame: DataFrame, stack: ExitStack) -> DataFrame:
     """The frame of a query over the view `source`; a view of that name is put back afterwards."""
     errors = pyspark_module("pyspark.errors")
-    view = _as_view(spark, frame)
+    view = as_view(spark, frame, VIEW)
     try:
         if is_classic(spark):
             with view:
@@ -237,18 +267,3 @@ def _sql(spark: SparkSession, text: str, frame: DataFrame, stack: ExitStack) -> 
         raise InvalidArgumentError(
             f"the transform failed: {shown}. Spark runs it, over a view named source"
         ) from error
-
-
-@contextmanager
-def _as_view(spark: SparkSession, frame: DataFrame) -> Iterator[None]:
-    with _view_lock:
-        temporary = [each.name for each in spark.catalog.listTables() if each.isTemporary]
-        before = spark.table(VIEW) if VIEW in temporary else None
-        frame.createOrReplaceTempView(VIEW)
-        try:
-            yield
-        finally:
-            if before is not None:
-                before.createOrReplaceTempView(VIEW)
-            else:
-                spark.catalog.dropTempView(VIEW)
