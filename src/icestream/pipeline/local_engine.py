@@ -11,7 +11,7 @@ from pyiceberg.table import CreateTableTransaction, Table, Transaction
 from icestream.commit.append import append
 from icestream.commit.new_table import TableCreatedError
 from icestream.commit.overwrite import overwrite
-from icestream.errors import InvalidArgumentError, SchemaMismatchError
+from icestream.errors import InvalidArgumentError, MemoryBudgetError, SchemaMismatchError
 from icestream.memory import DEFAULT_MEMORY, MemoryBudget, parse_bytes
 from icestream.pipeline.bad_record import QUARANTINE_SCHEMA
 from icestream.pipeline.load_input import LoadInputs
@@ -19,6 +19,7 @@ from icestream.pipeline.load_progress import LoadProgress
 from icestream.pipeline.load_spec import LoadSpec
 from icestream.pipeline.load_target import LoadTarget
 from icestream.pipeline.local_rows import LocalRows
+from icestream.pipeline.local_transform import LEAST_DUCKDB_BYTES
 from icestream.pipeline.quarantine import QuarantineRows, bad_rows
 from icestream.report import WriteReport
 from icestream.upsert.merge import merge
@@ -55,6 +56,9 @@ class LocalEngine:
         spec: The load.
         progress: Kept up to date.
 
+    Raises:
+        MemoryBudgetError: If there is SQL, and too little memory for DuckDB.
+
     Memory: what the load holds, and DuckDB if there is SQL, stay within the load's `memory`.
     """
 
@@ -64,6 +68,14 @@ class LocalEngine:
         whole = parse_bytes(spec.memory if spec.memory is not None else DEFAULT_MEMORY)
         # DuckDB's own limit takes a half where it works.
         self._duckdb_bytes = whole // 2 if isinstance(spec.transform, str) else 0
+        if 0 < self._duckdb_bytes < LEAST_DUCKDB_BYTES:
+            needed = 2 * LEAST_DUCKDB_BYTES
+            raise MemoryBudgetError(
+                f"SQL as a transform needs {needed} bytes on the local engine, half of it for "
+                f"DuckDB, and memory is {whole}: raise it, or give a function as transform",
+                needed_bytes=needed,
+                limit_bytes=whole,
+            )
         self.memory_bytes = whole
         self._budget = MemoryBudget(whole - self._duckdb_bytes)
 

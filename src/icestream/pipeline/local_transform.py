@@ -14,6 +14,7 @@ from icestream.pipeline.load_spec import Transform
 from icestream.write.source import ArrowSource, open_source
 
 _BATCH_ROWS = 16_384
+LEAST_DUCKDB_BYTES = 16 << 20  # with less it can't run a query
 
 
 def transformed(source: ArrowSource, transform: Transform, *, memory_bytes: int) -> ArrowSource:
@@ -61,7 +62,7 @@ def _by_duckdb(
         source.close()
 
     try:
-        connection.execute(f"SET memory_limit = '{max(memory_bytes, 16 << 20)}B'")
+        connection.execute(f"SET memory_limit = '{memory_bytes}B'")
         connection.execute(f"SET temp_directory = '{folder.name}'")
         connection.execute(f"SET threads = {cores()}")
         connection.execute("SET TimeZone = 'UTC'")

@@ -17,9 +17,9 @@ from icestream.pipeline.local_engine import Loaded
 from icestream.pipeline.quarantine import QuarantineRows
 from icestream.pipeline.spark_files import FileFrames
 from icestream.pipeline.spark_frame import SourceFrame, source_frame
-from icestream.pipeline.spark_watch import SparkWatch, is_classic
+from icestream.pipeline.spark_watch import SparkWatch
 from icestream.report import MergeReport, WriteReport
-from icestream.spark.installed import pyspark_module
+from icestream.spark.installed import is_classic, pyspark_module
 from icestream.spark.settings import MEMORY_SETTING
 
 if TYPE_CHECKING:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from icestream.pipeline.bad_record import QUARANTINE_SCHEMA, BadRecord, refuse
-from icestream.pipeline.file_columns import plain_type, stored_schema
-from icestream.pipeline.file_rows import FileRows
+from icestream.pipeline.file_columns import plain_type
+from icestream.pipeline.file_rows import FileRows, said
 from icestream.pipeline.load_input import LoadInput
 from icestream.pipeline.quarantine import QuarantineRows
 from icestream.pipeline.source_file import SourceFile, cut_files
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _SMALLEST_PART_BYTES = 8 << 20
+_THREADS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,26 +160,33 @@ def _native_rows(each: LoadInput) -> int | None:
     It takes a file's columns as they are: types that Spark has, of the same type in all files, on
     a disk that executors see. It passes over files whose names begin with `_` or `.`.
     """
-    import pyarrow.parquet as pq
-
     assert each.files is not None
     assert each.columns is not None
-    wanted = {column.name: column.type for column in each.columns}
-    rows = 0
     for file in each.files.files:
         if file.format != "parquet" or "://" in file.path:
             return None
         if PurePosixPath(file.path).name.startswith(("_", ".")):
             return None
-        for column in stored_schema(file, each.files.store):
-            if column.type != wanted.get(column.name):
-                return None
-        metadata = pq.read_metadata(file.path)
+    wanted = {column.name: column.type for column in each.columns}
+
+    def rows_of(file: SourceFile) -> int | None:
+        with said(file):
+            metadata = pq.read_metadata(file.path)
         stored = metadata.schema.to_arrow_schema()
-        if not all(_is_native(column.type) for column in stored):
-            return None
-        rows += metadata.num_rows
-    return rows
+        is_same = all(
+            _is_native(column.type) and plain_type(column.type) == wanted.get(column.name)
+            for column in stored
+        )
+        return metadata.num_rows if is_same else None
+
+    total = 0
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for rows in pool.map(rows_of, each.files.files):
+            if rows is None:
+                pool.shutdown(wait=False, cancel_futures=True)
+                return None
+            total += rows
+    return total
 
 
 def _is_native(kind: pa.DataType) -> bool:

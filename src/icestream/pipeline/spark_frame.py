@@ -26,11 +26,10 @@ from icestream.pipeline.postgres_source import open_postgres, postgres_schema, r
 from icestream.pipeline.source_spec import SourceSpec
 from icestream.pipeline.spark_files import FileFrames
 from icestream.pipeline.spark_view import as_view
-from icestream.pipeline.spark_watch import is_classic
 from icestream.pipeline.table_increment import scan_point, schema_scan
 from icestream.redaction import redact
 from icestream.spark.conversion import SparkBatches
-from icestream.spark.installed import pyspark_module
+from icestream.spark.installed import is_classic, pyspark_module
 from icestream.spark.planning import plan_tasks
 from icestream.spark.registration import session_defaults
 from icestream.spark.task_failure import note_error

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from icestream.pipeline.load_progress import LoadProgress
+from icestream.pipeline.spark_workers import resident_bytes, worker_pids
+from icestream.spark.installed import is_classic
 
 _SECONDS = 0.25
 
@@ -69,44 +69,7 @@ class SparkWatch:
         if self._counts is not None:
             self._progress.rows = sum(self._counts.value.values())
         if self._is_local:
-            peaks = [bytes_ for bytes_ in map(_peak_bytes, _workers()) if bytes_ is not None]
+            peaks = [size for pid in worker_pids() if (size := resident_bytes(pid, "VmHWM"))]
             if peaks:
-                self.peak_worker_bytes = max([*peaks, self.peak_worker_bytes or 0])
+                self.peak_worker_bytes = max(*peaks, self.peak_worker_bytes or 0)
                 self._progress.worker_bytes = self.peak_worker_bytes
-
-
-def is_classic(spark: Any) -> bool:
-    """Whether a session is not one of Spark Connect."""
-    return ".connect." not in type(spark).__module__
-
-
-def _workers() -> list[int]:
-    """The Python workers below this process."""
-    children: dict[int, list[int]] = {}
-    names: dict[int, bytes] = {}
-    for entry in Path("/proc").iterdir() if Path("/proc").is_dir() else ():
-        if not entry.name.isdigit():
-            continue
-        try:
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            names[int(entry.name)] = (entry / "cmdline").read_bytes()
-        except OSError:
-            continue
-        children.setdefault(int(fields[1]), []).append(int(entry.name))
-    found, left = [], [os.getpid()]
-    while left:
-        below = children.get(left.pop(), [])
-        left += below
-        found += [number for number in below if b"pyspark.daemon" in names.get(number, b"")]
-    return found
-
-
-def _peak_bytes(number: int) -> int | None:
-    try:
-        text = Path(f"/proc/{number}/status").read_text()
-    except OSError:
-        return None
-    for line in text.splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return None

@@ -24,6 +24,7 @@ from pyiceberg.table.sorting import NullOrder, SortDirection
 
 from icestream.commit.removal import is_partitioned
 from icestream.errors import InvalidArgumentError
+from icestream.spark.installed import pyspark_module
 from icestream.spark.partition_expressions import expression
 from icestream.write.parquet_settings import ParquetSettings
 from icestream.write.target import WriteTarget
@@ -35,7 +36,7 @@ Distribution = Literal["none", "hash", "range"]
 
 _PROPERTY = "write.distribution-mode"
 _ADVISORY_SETTING = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
-_KEY = "_icestream_partition_{}"
+_KEY = "_icestream_partition"
 # A shuffle's bytes for one byte of Parquet with zstd; rows in a shuffle are stored one by one.
 _SHUFFLED_PER_STORED = 2
 # So many, as the last file of a task is not full.
@@ -127,11 +128,13 @@ def distribute(
         return Distributed(frame.repartitionByRange(*order) if order else frame)
     if mode == "none" or not keys:
         return Distributed(frame)
-    named = {_KEY.format(number): key for number, key in enumerate(keys)}
+    # One number for each partition: Spark sorts such by their bits, several columns by comparing.
+    # Two partitions that have the same number lie among each other, which writers can take.
+    number = pyspark_module("pyspark.sql.functions").xxhash64(*keys)
     settings = ParquetSettings.of(target.properties, target.schema)
-    together = frame.withColumns(named).hint("rebalance", *named)
+    together = frame.withColumn(_KEY, number).hint("rebalance", _KEY)
     return Distributed(
-        together.sortWithinPartitions(*named).drop(*named),
+        together.sortWithinPartitions(_KEY).drop(_KEY),
         settings.target_file_bytes * _SHUFFLED_PER_STORED * _FILES_PER_TASK,
     )
 

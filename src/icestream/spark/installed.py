@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 from icestream.errors import MissingExtraError
 
@@ -22,3 +23,8 @@ def pyspark_module(name: str = "pyspark") -> ModuleType:
         raise MissingExtraError(
             "icestream.spark needs PySpark, which is not installed: pip install 'icestream[spark]'"
         ) from error
+
+
+def is_classic(spark: Any) -> bool:
+    """Whether a session is not one of Spark Connect."""
+    return ".connect." not in type(spark).__module__

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import icestream
 from icestream.errors import InvalidArgumentError
-from icestream.spark.installed import pyspark_module
+from icestream.spark.installed import is_classic, pyspark_module
 from icestream.spark.registration import register_again
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def ship(spark: SparkSession, *, environment: str | Path | None = None) -> None:
 
 
 def _send_code(spark: Any, path: Path) -> None:
-    if _is_classic(spark):
+    if is_classic(spark):
         before = list(sys.path)
         spark.sparkContext.addPyFile(str(path))
         sys.path[:] = before  # this process has icestream already
@@ -71,7 +71,7 @@ def _send_code(spark: Any, path: Path) -> None:
 
 
 def _send_environment(spark: Any, archive: str) -> None:
-    if not _is_classic(spark):
+    if not is_classic(spark):
         spark.addArtifacts(archive, archive=True)
         spark.conf.set(_CONNECT_PYTHON_SETTING, _PYTHON)
         _send_code(spark, _zipped())  # the server plans sources with a Python of its own
@@ -83,10 +83,6 @@ def _send_environment(spark: Any, archive: str) -> None:
     here = pyspark_module("pyspark").SparkFiles.getRootDirectory()
     paths = [_PACKAGES, f"{here}/{_PACKAGES}", context.environment.get("PYTHONPATH", "")]
     context.environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
-
-
-def _is_classic(spark: Any) -> bool:
-    return ".connect." not in type(spark).__module__
 
 
 def _zipped() -> Path:

@@ -17,6 +17,7 @@ from icestream.errors import (
     CatalogError,
     DuplicateKeysError,
     InvalidArgumentError,
+    MemoryBudgetError,
     SchemaMismatchError,
     SourceError,
 )
@@ -199,6 +200,14 @@ def test_an_error_of_a_source_comes_through_sql_as_it_is(load: Load, tmp_path: P
 def test_sql_that_is_wrong_is_the_callers_mistake(load: Load) -> None:
     with pytest.raises(InvalidArgumentError, match="the transform failed"):
         load(orders(0, 5), "db.t", transform="SELECT nothing FROM source")
+
+
+def test_sql_needs_enough_memory_for_duckdb(load: Load, catalog: Catalog) -> None:
+    with pytest.raises(MemoryBudgetError, match="needs 33554432 bytes"):
+        load(orders(0, 5), "db.t", transform="SELECT * FROM source", memory="31MiB")
+    assert not catalog.table_exists("db.t")
+    load(orders(0, 5), "db.t", transform="SELECT id FROM source ORDER BY id", memory="32MiB")
+    assert catalog.load_table("db.t").scan().to_arrow()["id"].to_pylist() == list(range(5))
 
 
 def test_a_load_goes_to_a_branch(load: Load, catalog: Catalog) -> None:
