@@ -10,7 +10,7 @@ _PROCESSES = Path("/proc")
 
 
 def worker_pids() -> list[int]:
-    """The workers below this process, and the daemon that forks them; none where there is no /proc."""
+    """The workers below this process, the daemon that forks them too; none without a /proc."""
     children: dict[int, list[int]] = {}
     for entry in _PROCESSES.iterdir() if _PROCESSES.is_dir() else ():
         if not entry.name.isdigit():
