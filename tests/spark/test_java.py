@@ -68,6 +68,18 @@ def test_the_java_of_java_home_is_left_alone(
     assert java_environment("4.3.0") == {}
 
 
+def test_a_java_that_would_warn_is_wrapped_where_nothing_is_to_be_printed(
+    empty_machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = _fake_java(tmp_path / "jdk", "17")
+    (home / "bin" / "java").write_text('#!/bin/sh\necho "java.specification.version = 17 $*"\n')
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    wrapped = java_environment("4.3.0", quiet=True)["JAVA_HOME"]
+    command = [f"{wrapped}/bin/java", "--add-modules=jdk.incubator.vector", "-version"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert done.stdout == "java.specification.version = 17 -version\n"
+
+
 def test_an_old_java_home_gives_way_to_the_java_on_the_path(
     empty_machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

