@@ -34,8 +34,7 @@ demo: $(DEMO_STAMP)  ## Load a table on Spark, change it, read it inside a limit
 	$(BIN)/icestream demo $(DEMO)
 
 test: install  ## All tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile --ignore tests/memory --ignore tests/spark/test_memory.py
-	$(BIN)/python -m pytest tests/memory tests/spark/test_memory.py
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: install  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .
