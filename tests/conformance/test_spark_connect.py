@@ -20,6 +20,9 @@ from tests.support.spark_process import SparkProcess
 # The first test waits for JVMs, which take long where others work, too. Run by make conformance.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
+_ADDRESS = "sc://localhost:15002"  # that of every server which PySpark starts for local mode
+_TOKEN = {"SPARK_CONNECT_AUTHENTICATE_TOKEN": "of these tests"}
+
 
 @pytest.fixture(scope="class")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -30,7 +33,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="class")  # all servers of local mode have the same port: one at a time
 def process(home: Path) -> Iterator[SparkProcess]:
     """A session of Spark Connect."""
-    env = {"PYICEBERG_HOME": str(home), "PYTHONPATH": str(REPOSITORY)}
+    env = {"PYICEBERG_HOME": str(home), "PYTHONPATH": str(REPOSITORY), **_TOKEN}
     with SparkProcess(remote="local[2]", memory="64MB", env=env) as running:
         yield running
 
@@ -55,6 +58,12 @@ class TestSparkConnect(Cases):
         self, process: SparkProcess, tmp_path: Path
     ) -> None:
         loads_the_same_as_in_process(process, tmp_path, remote="local[2]")
+
+    def test_a_pipeline_finds_a_server_by_its_address(
+        self, process: SparkProcess, tmp_path: Path
+    ) -> None:
+        with SparkProcess(remote=_ADDRESS, memory="64MB", env=_TOKEN) as client:
+            loads_the_same_as_in_process(client, tmp_path, remote=_ADDRESS)
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["code", "environment"])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from icestream.spark.settings import MEMORY_SETTING
+from icestream.spark.settings import BATCH_BYTES_SETTING, MEMORY_SETTING, batch_bytes
 from tests.support.tables import make_catalog
 
 
@@ -17,6 +17,7 @@ from tests.support.tables import make_catalog
 def spark(running_spark: Any) -> Any:
     """The same, whatever other tests have set."""
     running_spark.conf.set(MEMORY_SETTING, "64000000")
+    running_spark.conf.set(BATCH_BYTES_SETTING, batch_bytes(64_000_000))
     return running_spark
 
 

@@ -1,18 +1,16 @@
-"""A worker's memory stays near the limit of its task."""
+"""A worker's memory stays near the limit of its task: in a Spark whose workers are fresh."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyiceberg.catalog.sql import SqlCatalog
-from pyspark.sql import functions as sf
+import pytest
 
-import icestream.spark as ice_spark
-from benchmarks.worker_peaks import WorkerMeter
-from icestream.spark.settings import BATCH_BYTES_SETTING
-from tests.support.tables import commit_files, write_parquet_file
+from tests.support.spark_process import SparkProcess
 
 MB = 10**6
 LIMIT = 48 * MB
@@ -20,12 +18,33 @@ LIMIT = 48 * MB
 ALLOWANCE = 64 * MB
 
 
+@pytest.fixture(scope="module")
+def process() -> Iterator[SparkProcess]:
+    """A Spark of its own."""
+    with SparkProcess(master="local[2]", memory="64MB") as running:
+        yield running
+
+
 def test_a_worker_that_reads_grows_by_the_limit_and_little_more(
-    spark: Any, catalog: SqlCatalog
+    process: SparkProcess, tmp_path: Path
 ) -> None:
+    count = 1_500_000
+    rows, growth = process.call(_read_wide_rows, tmp_path, count)
+    assert rows == 4 * count
+    assert 5 * MB < growth <= LIMIT + ALLOWANCE
+
+
+def _read_wide_rows(spark: Any, folder: Path, count: int) -> tuple[int, int]:
+    """How many rows were read, and by how much a worker grew."""
+    from pyspark.sql import functions as sf
+
+    import icestream.spark as ice_spark
+    from benchmarks.worker_peaks import WorkerMeter
+    from tests.support.tables import commit_files, make_catalog, write_parquet_file
+
+    catalog = make_catalog(folder)
     table = catalog.create_table("db.wide", pa.schema([(f"x{i}", pa.float64()) for i in range(8)]))
     random = np.random.default_rng(0)
-    count = 1_500_000
     rows = pa.table({name: random.random(count) for name in table.schema().column_names})
     # One row group of 96 MB to a file: a reader that takes them whole could not pass.
     files = [write_parquet_file(table, rows, compression="none") for _ in range(4)]
@@ -39,15 +58,30 @@ def test_a_worker_that_reads_grows_by_the_limit_and_little_more(
     meter.start()
     frame = read(spark, table, memory=LIMIT)
     [total] = frame.agg(sf.count("*"), sf.sum("x7")).collect()
-    assert total[0] == 4 * count
-    assert 5 * MB < meter.growth_bytes() <= LIMIT + ALLOWANCE
+    growth = meter.growth_bytes()
+    catalog.close()
+    return total[0], growth
 
 
 def test_a_worker_that_writes_wide_rows_grows_by_the_limit_and_little_more(
-    spark: Any, catalog: SqlCatalog
+    process: SparkProcess, tmp_path: Path
 ) -> None:
+    rows, growth = process.call(_write_wide_rows, tmp_path, 100_000)
+    assert rows == 100_000
+    assert 5 * MB < growth <= LIMIT + ALLOWANCE
+
+
+def _write_wide_rows(spark: Any, folder: Path, count: int) -> tuple[int, int]:
     """By the number of rows alone, Spark would send batches of 240 MB; by default of 64 MB."""
+    from pyspark.sql import functions as sf
+
+    import icestream.spark as ice_spark
+    from benchmarks.worker_peaks import WorkerMeter
+    from icestream.spark.settings import BATCH_BYTES_SETTING
+    from tests.support.tables import make_catalog
+
     assert int(spark.conf.get(BATCH_BYTES_SETTING)) == 4 * MB
+    catalog = make_catalog(folder)
 
     def append(rows: int) -> Any:
         columns = (sf.rand(number).alias(f"x{number}") for number in range(300))
@@ -56,6 +90,7 @@ def test_a_worker_that_writes_wide_rows_grows_by_the_limit_and_little_more(
 
     meter = WorkerMeter(spark, lambda: append(10))
     meter.start()
-    report = append(100_000)
-    assert report.rows_inserted == 100_000
-    assert 5 * MB < meter.growth_bytes() <= LIMIT + ALLOWANCE
+    report = append(count)
+    growth = meter.growth_bytes()
+    catalog.close()
+    return report.rows_inserted, growth

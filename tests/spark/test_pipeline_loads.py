@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from icestream.errors import (
     MissingExtraError,
     SourceError,
 )
+from icestream.pipeline.spark_watch import SparkWatch
 from tests.support.load_cases import CASES, Load, Outcome, orders, outcome
 from tests.support.tables import make_catalog
 
@@ -92,6 +94,32 @@ def test_frames_formats_and_functions_are_loaded(
     load(frame, "db.t", transform=lambda rows: rows.selectExpr("'four' AS value"))
     found = catalog.load_table("db.t").scan().to_arrow().column("value").to_pylist()
     assert sorted(found) == ["ONE", "THREE", "TWO", "four"]
+
+
+def test_rows_of_a_table_are_counted_before_the_transform(
+    spark: Any, catalog: Catalog, tmp_path: Path
+) -> None:
+    load = _load(catalog, tmp_path, spark=spark)
+    load(orders(0, 50), "db.source")
+    report = load("table:db.source", "db.t", transform="SELECT * FROM source WHERE id < 20")
+    assert (report.rows_read, report.rows_inserted) == (50, 20)
+
+
+def test_what_spark_reads_by_itself_is_seen_while_it_does(spark: Any, tmp_path: Path) -> None:
+    pq.write_table(orders(0, 1000), tmp_path / "a.parquet")
+    progress = ice.LoadProgress()
+
+    def slowly(batches: Any) -> Any:
+        for batch in batches:
+            time.sleep(1)
+            yield batch
+
+    read = spark.read.parquet(str(tmp_path / "a.parquet"))
+    with SparkWatch(spark, progress, None, native_rows=900):
+        assert read.select("id").mapInArrow(slowly, "id bigint").count() == 1000
+    assert progress.rows == 900, "no more than there are"
+    assert progress.bytes > 0
+    assert progress.tasks_total == 1
 
 
 @pytest.mark.slow

@@ -159,15 +159,15 @@ def load(settings: Settings, sources: tuple[str, ...], into: str, **given: Any) 
 
 def counts(progress: LoadProgress) -> Counts:
     """What progress is shown of a load."""
-    stage = progress.stage
-    if progress.tasks_total and stage == "loading":
-        stage = f"{stage} (task {progress.tasks} of {progress.tasks_total})"
+    by_tasks = bool(progress.tasks_total) and progress.stage == "loading"
     return Counts(
         progress.rows,
         progress.bytes or None,
-        progress.files,
-        progress.files_total,
-        stage,
+        None if by_tasks else progress.files,
+        None if by_tasks else progress.files_total,
+        progress.stage,
+        tasks=progress.tasks if by_tasks else None,
+        tasks_total=progress.tasks_total if by_tasks else None,
         held_bytes=progress.bytes_held,
         limit_bytes=progress.limit_bytes,
         worker_bytes=progress.worker_bytes,

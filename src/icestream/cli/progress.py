@@ -38,6 +38,8 @@ class Counts:
         files: Files begun.
         files_total: Files that there are.
         stage: What is being done.
+        tasks: Tasks of Spark that have ended, of those that there are now.
+        tasks_total: Those that there are.
         held_bytes: What is held of the limit, where no budget is given.
         limit_bytes: That limit; on Spark it is each task's.
         worker_bytes: The largest resident size of a worker of Spark.
@@ -48,6 +50,8 @@ class Counts:
     files: int | None = None
     files_total: int | None = None
     stage: str | None = None
+    tasks: int | None = None
+    tasks_total: int | None = None
     held_bytes: int | None = None
     limit_bytes: int | None = None
     worker_bytes: int | None = None
@@ -120,6 +124,8 @@ class Progress:
         if counts.files is not None:
             total = "" if counts.files_total is None else f" of {counts.files_total:,}"
             parts.append(f"{counts.files:,}{total} files")
+        if counts.tasks_total is not None:
+            parts.append(f"{counts.tasks or 0:,} of {counts.tasks_total:,} tasks")
         if counts.bytes is not None:
             parts.append(size(counts.bytes))
         parts.append(seconds(elapsed))
@@ -156,8 +162,8 @@ class Progress:
         bar.update(
             self._task,
             description=self.line(),
-            completed=counts.files or 0,
-            total=counts.files_total,
+            completed=(counts.files if counts.tasks_total is None else counts.tasks) or 0,
+            total=counts.files_total if counts.tasks_total is None else counts.tasks_total,
         )
         bar.refresh()
 

@@ -15,11 +15,12 @@ from icestream.pipeline.load_spec import LoadSpec
 from icestream.pipeline.load_target import LoadTarget
 from icestream.pipeline.local_engine import Loaded
 from icestream.pipeline.quarantine import QuarantineRows
+from icestream.pipeline.spark_counts import make_counts
 from icestream.pipeline.spark_files import FileFrames
 from icestream.pipeline.spark_frame import SourceFrame, source_frame
 from icestream.pipeline.spark_watch import SparkWatch
 from icestream.report import MergeReport, WriteReport
-from icestream.spark.installed import is_classic, pyspark_module
+from icestream.spark.installed import pyspark_module
 from icestream.spark.settings import MEMORY_SETTING
 
 if TYPE_CHECKING:
@@ -49,10 +50,10 @@ class SparkEngine:
         """Load the rows, as one snapshot."""
         self._progress.begin(inputs.files or None, budget=None)
         self._progress.limit_bytes = self.memory_bytes
-        counts = _accumulator(self._spark)
+        counts = make_counts(self._spark)
         with ExitStack() as stack:
             made = source_frame(self._spark, self._spec, inputs, counts, self.memory_bytes, stack)
-            with SparkWatch(self._spark, self._progress, counts) as watch:
+            with SparkWatch(self._spark, self._progress, counts, made.footer_rows) as watch:
                 report = self._verb(made.frame, target)
         rows = self._rows_read(report, made, inputs, counts)
         if rows is not None:
@@ -142,7 +143,7 @@ class SparkEngine:
         spec = self._spec
         if spec.transform is None and spec.mode != "merge":
             return report.rows_inserted
-        counted = all(each.files is not None for each in inputs.inputs)
+        counted = all(each.files is not None or each.spec.kind == "table" for each in inputs.inputs)
         if counts is not None and counted and counts.value:
             return made.footer_rows + int(sum(counts.value.values()))
         simple = (spec.when_matched, spec.when_not_matched) == ("update", "insert")
@@ -170,20 +171,3 @@ def session_of(spec: LoadSpec) -> Any:
         memory=spec.memory if spec.memory is not None else DEFAULT_MEMORY,
         config={"spark.jars": jars} if jars else None,
     )
-
-
-def _accumulator(spark: Any) -> Any:
-    """Rows by source and pack: a pack that is read twice counts once. None on Spark Connect."""
-    if not is_classic(spark):
-        return None
-    base: Any = pyspark_module("pyspark.accumulators").AccumulatorParam
-
-    class _Union(base):  # type: ignore[misc]
-        def zero(self, value: dict[Any, int]) -> dict[Any, int]:
-            return {}
-
-        def addInPlace(self, one: dict[Any, int], other: dict[Any, int]) -> dict[Any, int]:  # noqa: N802
-            one.update(other)
-            return one
-
-    return spark.sparkContext.accumulator({}, _Union())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -39,15 +39,13 @@ class ReadFiles:
         rows: The reader.
         packs: All packs; a row of the frame has the number of one.
         passes_bad: Whether bad records are passed over.
-        counts: An accumulator of rows by pack, where there are accumulators.
-        source: The number of the source, for the accumulator.
+        on_read: Called with a pack's number and its rows, once it is read.
     """
 
     rows: FileRows
     packs: tuple[tuple[SourceFile, ...], ...]
     passes_bad: bool
-    counts: Any = None
-    source: int = 0
+    on_read: Callable[[int, int], None] | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For `mapInArrow`."""
@@ -61,8 +59,8 @@ class ReadFiles:
                         count += rows.num_rows
                         yield convert(rows)
                         del rows
-                    if self.counts is not None:
-                        self.counts.add({(self.source, number): count})
+                    if self.on_read is not None:
+                        self.on_read(number, count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,20 +106,20 @@ class FileFrames:
         spark: The session.
         table: The table's name, for messages.
         passes_bad: Whether bad records are passed over.
-        counts: An accumulator of rows by pack, where there are accumulators.
     """
 
     spark: SparkSession = field(repr=False)
     table: str
     passes_bad: bool
-    counts: Any = None
 
-    def frame(self, each: LoadInput, number: int) -> FilesFrame:
+    def frame(
+        self, each: LoadInput, on_read: Callable[[int, int], None] | None = None
+    ) -> FilesFrame:
         """The rows of a source.
 
         Args:
             each: The source, with its columns decided.
-            number: Its number.
+            on_read: Called in a task with the number and the rows of a pack that it has read.
         """
         assert each.files is not None
         assert each.columns is not None
@@ -131,7 +129,7 @@ class FileFrames:
             paths = [_escaped(file.path) for file in each.files.files]
             return FilesFrame(self.spark.read.schema(schema).parquet(*paths), rows)
         packs = self._packs(each)
-        read = ReadFiles(each.rows, packs, self.passes_bad, self.counts, number)
+        read = ReadFiles(each.rows, packs, self.passes_bad, on_read)
         return FilesFrame(self._numbers(packs).mapInArrow(read, schema))
 
     def bad(self, each: LoadInput, made: QuarantineRows) -> DataFrame:

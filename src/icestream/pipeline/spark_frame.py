@@ -24,6 +24,7 @@ from icestream.pipeline.load_input import LoadInput, LoadInputs
 from icestream.pipeline.load_spec import LoadSpec
 from icestream.pipeline.postgres_source import open_postgres, postgres_schema, reads_by_adbc
 from icestream.pipeline.source_spec import SourceSpec
+from icestream.pipeline.spark_counts import CountRows
 from icestream.pipeline.spark_files import FileFrames
 from icestream.pipeline.spark_view import as_view
 from icestream.pipeline.table_increment import scan_point, schema_scan
@@ -80,18 +81,22 @@ def source_frame(
         InvalidArgumentError: If the transform is wrong.
         MissingExtraError: If Spark lacks a format or a driver.
     """
-    files = FileFrames(spark, spec.table_name, spec.bad_records == "quarantine", counts)
+    files = FileFrames(spark, spec.table_name, spec.bad_records == "quarantine")
     frames: list[DataFrame] = []
     known: list[int | None] = []
     for number, each in enumerate(inputs.inputs):
+        on_read = None if counts is None else CountRows(counts, number)
         if each.files is not None:
             if not each.files.files:
                 continue
-            made = files.frame(each, number)
+            made = files.frame(each, on_read)
             frames.append(made.frame)
             known.append(made.rows)
         else:
-            frames.append(_frame(spark, each, spec, memory_bytes, stack))
+            if each.spec.kind == "table":
+                frames.append(_table(spark, each, memory_bytes, on_read))
+            else:
+                frames.append(_frame(spark, each, spec, memory_bytes, stack))
             known.append(None)
     union = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
     footer_rows = sum(each for each in known if each is not None)
@@ -115,8 +120,6 @@ def _frame(
     if source.kind == "frame":
         frame: Any = source.value
         return frame
-    if source.kind == "table":
-        return _table(spark, each, memory_bytes)
     if source.kind == "jdbc":
         if reads_by_adbc(source) and "jar" not in source.options:
             return _postgres(spark, source, spec.table_name)
@@ -126,7 +129,9 @@ def _frame(
     return _format(spark, source)
 
 
-def _table(spark: SparkSession, each: LoadInput, memory_bytes: int) -> DataFrame:
+def _table(
+    spark: SparkSession, each: LoadInput, memory_bytes: int, on_read: CountRows | None
+) -> DataFrame:
     from icestream.spark.planned_frame import planned_frame
 
     assert each.point is not None
@@ -136,7 +141,7 @@ def _table(spark: SparkSession, each: LoadInput, memory_bytes: int) -> DataFrame
         schema = spark_schema(schema_scan(each.spec, each.point).schema, table=name)
         return spark.createDataFrame([], schema)
     plan = plan_tasks(scanned, session_defaults(spark), memory_bytes=memory_bytes)
-    return planned_frame(spark, plan, spark_schema(scanned.schema, table=name))
+    return planned_frame(spark, plan, spark_schema(scanned.schema, table=name), on_read)
 
 
 def _stream(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -14,6 +16,14 @@ from icestream.spark.installed import is_classic
 _SECONDS = 0.25
 
 
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """What a stage has read."""
+
+    rows: int
+    bytes: int
+
+
 class SparkWatch:
     """Looks at a session from a thread, until the block ends.
 
@@ -21,16 +31,21 @@ class SparkWatch:
         spark: The session.
         progress: Kept up to date.
         counts: The accumulator of rows, where there is one.
+        native_rows: How many rows Spark reads by itself, without our tasks.
 
     Attributes:
         peak_worker_bytes: The largest resident size of a Python worker on this machine; None if
             workers are elsewhere, or the system does not tell.
     """
 
-    def __init__(self, spark: Any, progress: LoadProgress, counts: Any) -> None:
+    def __init__(
+        self, spark: Any, progress: LoadProgress, counts: Any, native_rows: int = 0
+    ) -> None:
         self._context = getattr(spark, "sparkContext", None) if is_classic(spark) else None
         self._progress = progress
         self._counts = counts
+        self._native_rows = native_rows
+        self._stages: dict[int, _Input] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="icestream-spark-watch", daemon=True)
         self._is_local = self._context is not None and str(self._context.master).startswith("local")
@@ -58,16 +73,32 @@ class SparkWatch:
             with contextlib.suppress(Exception):  # a session that is stopped
                 self._look()
 
+    def _native(self, numbers: Iterable[int]) -> _Input:
+        """What Spark says that all stages so far have read."""
+        assert self._context is not None
+        store = self._context._jsc.sc().statusStore()
+        for number in {*numbers, *self._stages}:
+            stage = store.lastStageAttempt(number)
+            self._stages[number] = _Input(stage.inputRecords(), stage.inputBytes())
+        # A stage that reads no bytes has made its rows.
+        read = [stage for stage in self._stages.values() if stage.bytes]
+        return _Input(sum(stage.rows for stage in read), sum(stage.bytes for stage in read))
+
     def _look(self) -> None:
         assert self._context is not None
         tracker = self._context.statusTracker()
-        stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
+        numbers = tracker.getActiveStageIds()
+        stages = [tracker.getStageInfo(number) for number in numbers]
         running = [stage for stage in stages if stage is not None]
         if running:
             self._progress.tasks = sum(stage.numCompletedTasks for stage in running)
             self._progress.tasks_total = sum(stage.numTasks for stage in running)
-        if self._counts is not None:
-            self._progress.rows = sum(self._counts.value.values())
+        rows = sum(self._counts.value.values()) if self._counts is not None else 0
+        if self._native_rows:
+            read = self._native(numbers)
+            rows += min(read.rows, self._native_rows)
+            self._progress.bytes = read.bytes
+        self._progress.rows = rows
         if self._is_local:
             peaks = [size for pid in worker_pids() if (size := resident_bytes(pid, "VmHWM"))]
             if peaks:

@@ -12,7 +12,7 @@ each task.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -50,27 +50,40 @@ class PlannedRead:
     Attributes:
         plan: All shares.
         stride: What a number is divided by, for its share.
+        on_read: Called with a share's number and its rows, once it is read.
     """
 
     plan: TaskPlan
     stride: int
+    on_read: Callable[[int, int], None] | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For `mapInArrow`."""
         plan = self.plan
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                share = plan.shares[number // self.stride]
-                yield from read_share(share, plan.memory_bytes, plan.batch_rows)
+                index, rows = number // self.stride, 0
+                for read in read_share(plan.shares[index], plan.memory_bytes, plan.batch_rows):
+                    rows += read.num_rows
+                    yield read
+                    del read
+                if self.on_read is not None:
+                    self.on_read(index, rows)
 
 
-def planned_frame(spark: SparkSession, plan: TaskPlan, schema: StructType) -> DataFrame:
+def planned_frame(
+    spark: SparkSession,
+    plan: TaskPlan,
+    schema: StructType,
+    on_read: Callable[[int, int], None] | None = None,
+) -> DataFrame:
     """A DataFrame that reads a plan.
 
     Args:
         spark: A session, classic or Spark Connect.
         plan: What its tasks read.
         schema: The columns.
+        on_read: Called in a task with a share's number and its rows, once it is read.
     """
     tasks = len(plan.shares)
     if not tasks:
@@ -81,7 +94,7 @@ def planned_frame(spark: SparkSession, plan: TaskPlan, schema: StructType) -> Da
     functions = pyspark_module("pyspark.sql.functions")
     numbered = spark.range(0, tasks * stride, 1, tasks)
     first = functions.col("id").bitwiseAND(functions.lit(stride - 1)) == 0
-    return numbered.where(first).mapInArrow(PlannedRead(plan, stride), schema)
+    return numbered.where(first).mapInArrow(PlannedRead(plan, stride, on_read), schema)
 
 
 def type_bytes(kind: DataType) -> int:
