@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +15,10 @@ from icestream.errors import SourceError, StreamError
 from icestream.pipeline.checkpoint import Checkpoint
 from icestream.pipeline.load_spec import LoadSpec
 from tests.support.load_cases import Load, orders
-from tests.support.tables import make_catalog
 
 
 class Killed(BaseException):
     """As if the process had died there."""
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    (tmp_path / "catalog").mkdir()
-    opened = make_catalog(tmp_path / "catalog")
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

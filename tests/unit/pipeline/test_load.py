@@ -23,15 +23,6 @@ from icestream.errors import (
 )
 from icestream.pipeline.load_progress import LoadProgress
 from tests.support.load_cases import CASES, Load, orders, outcome
-from tests.support.tables import make_catalog
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    (tmp_path / "catalog").mkdir()
-    opened = make_catalog(tmp_path / "catalog")
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +13,6 @@ from pyiceberg.catalog import Catalog
 import icestream as ice
 from icestream.errors import InvalidArgumentError, SchemaMismatchError
 from tests.support.load_cases import orders
-from tests.support.tables import make_catalog
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    (tmp_path / "catalog").mkdir()
-    opened = make_catalog(tmp_path / "catalog")
-    yield opened
-    opened.close()
 
 
 @pytest.fixture
