@@ -10,7 +10,7 @@ from typing import Any
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from icestream.errors import ChecksFailedError, CommitConflictError
+from icestream.errors import ChecksFailedError, CommitConflictError, SchemaMismatchError
 from icestream.memory import DEFAULT_MEMORY
 from icestream.pipeline.checks import Check, CheckResult
 from icestream.pipeline.load_report import LoadReport
@@ -79,8 +79,7 @@ class AuditGate:
         for _ in range(_TRIES):
             self.attempts += 1
             audit.prepare(spec.load_id)
-            report = load(replace(spec, branch=audit.name), target)
-            self.loaded = report = replace(report, branch=audit.onto, already_committed=False)
+            report = self._loaded(spec, audit, target, load)
             try:
                 head = audit.head()
                 self.results = self._check(spec, audit.table)
@@ -95,6 +94,32 @@ class AuditGate:
             f"{spec.name!r} was tested. Nothing was published; run it again when the table is "
             "quieter"
         ) from outrun
+
+    def _loaded(
+        self, spec: LoadSpec, audit: AuditBranch, target: LoadTarget, load: Loading
+    ) -> LoadReport:
+        """The load on its branch; columns that its new table was created without are left out.
+
+        Raises:
+            SchemaMismatchError: If there are more of them than when the table was created.
+        """
+        known, uuid = self.known, str(audit.table.metadata.table_uuid)
+        created = known.created_uuid == uuid
+        leaves_out = created and spec.schema_mode == "freeze" and bool(known.left_out)
+        mode = "discard" if leaves_out else spec.schema_mode
+        report = load(replace(spec, branch=audit.name, schema_mode=mode), target)
+        self.loaded = report = replace(
+            report, branch=audit.onto, already_committed=False, created=created
+        )
+        if leaves_out and (new := sorted(set(report.columns_discarded) - set(known.left_out))):
+            audit.drop()  # so that the next run does not find the load there, and publish it
+            names = ", ".join(map(repr, new))
+            raise SchemaMismatchError(
+                f"the sources have got new columns since {spec.table_name} was created for them: "
+                f"{names}. Nothing was published; run it again",
+                differences=tuple(f"column {name!r} is not in the table" for name in new),
+            )
+        return report
 
     def _tidy(self, audit: AuditBranch) -> None:
         """Drop branches whose rows come from what is not wanted any more."""
@@ -143,6 +168,7 @@ class AuditGate:
         if table is None:
             planned = plan_new_table(target, spec, self.spark)
             self.known.created_uuid = str(planned.metadata.table_uuid)
+            self.known.left_out = list(planned.discarded)
             self.keep()  # so that a run that takes this one up knows whose table it is
             table = create_new_table(planned, target.catalog)
         try:

@@ -35,6 +35,7 @@ class LoadState:
         snapshot_id: The snapshot that it made.
         old_branches: Audit branches of runs that were given up, still to be dropped.
         created_uuid: Of the table, if the load was to create it before it was tested.
+        left_out: Columns of the sources that have no type, which that table was created without.
     """
 
     status: Literal["begun", "done", "tests failed"] = "begun"
@@ -42,6 +43,7 @@ class LoadState:
     snapshot_id: int | None = None
     old_branches: list[str] = field(default_factory=list)
     created_uuid: str | None = None
+    left_out: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)

@@ -263,9 +263,49 @@ def test_others_that_never_stop_are_a_conflict_and_nothing_is_published(
 def test_a_table_that_a_tested_load_creates_is_there_when_tests_hold(shop: Shop) -> None:
     text = _TESTED.replace("into: db.orders", "into: db.new\n        partition_by: [part]")
     shop.write(text, orders=ids(0, 3))
-    shop.run()
+    outcome = shop.run()["orders"]
+    assert outcome.report is not None
+    assert outcome.report.created
     assert shop.ids("db.new") == [0, 1, 2]
     assert [field.name for field in shop.table("db.new").spec().fields] == ["part"]
+
+
+def test_a_tested_load_creates_a_column_of_json_that_is_always_null_as_text(shop: Shop) -> None:
+    shop.write(_TESTED.replace("orders.parquet", "orders.jsonl"))
+    (shop.folder / "orders.jsonl").write_text('{"id": 1, "note": null}\n{"id": 2, "note": null}\n')
+    assert _statuses(shop.run()) == {"orders": "done"}
+    rows = shop.table("db.orders").scan().to_arrow()
+    assert str(rows.schema.field("note").type) in ("string", "large_string")
+    assert rows.to_pylist() == [{"id": 1, "note": None}, {"id": 2, "note": None}]
+
+
+def test_a_tested_load_creates_a_table_without_columns_that_have_no_type(shop: Shop) -> None:
+    rows = ids(0, 3).append_column("nothing", pa.nulls(3))
+    shop.write(_TESTED, orders=rows)
+    outcome = shop.run()["orders"]
+    assert outcome.report is not None
+    assert outcome.report.columns_discarded == ("nothing",)
+    assert shop.ids("db.orders") == [0, 1, 2]
+    shop.write(_TESTED, orders=rows)
+    with pytest.raises(ice.RunFailedError, match="column 'nothing' is not in the table"):
+        shop.run()  # as of any table that was there before
+    assert shop.ids("db.orders") == [0, 1, 2]
+
+
+def test_a_column_that_comes_after_the_table_was_created_for_a_tested_load_is_no_loss(
+    shop: Shop,
+) -> None:
+    rows = ids(0, 3).append_column("nothing", pa.nulls(3))
+    shop.write(_TESTED, orders=rows)
+    more = rows.append_column("more", pa.array([1, 2, 3]))
+    with (
+        before_commits(shop.catalog, lambda: shop.write(_TESTED, orders=more)),
+        pytest.raises(ice.RunFailedError, match=r"new columns .* 'more'\. Nothing was published"),
+    ):
+        shop.run()
+    assert not shop.catalog.table_exists("db.orders")
+    assert _statuses(shop.run()) == {"orders": "done"}
+    assert "more" in shop.table("db.orders").schema().column_names
 
 
 def test_a_table_that_a_tested_load_creates_is_gone_when_tests_fail(shop: Shop) -> None:
