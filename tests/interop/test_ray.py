@@ -16,6 +16,8 @@ import icestream as ice
 from tests.support.process import REPOSITORY
 from tests.support.tables import commit_files, make_catalog, write_parquet_file
 
+pytestmark = pytest.mark.interop
+
 _LIMIT_BYTES = 32_000_000
 _SHARE_ROWS = 5_000_000
 _SHARE_BYTES = 32 * _SHARE_ROWS

@@ -47,7 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "name",
     [
         "out.parquet",
-        "out.json",
+        pytest.param("out.json", marks=pytest.mark.slow),
         pytest.param("out.csv", marks=pytest.mark.slow),
         pytest.param("out.arrow", marks=pytest.mark.slow),
     ],

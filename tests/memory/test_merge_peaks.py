@@ -24,7 +24,9 @@ _LARGE = {
 }
 
 
-@pytest.mark.parametrize("mode", _MODES)
+@pytest.mark.parametrize(
+    "mode", ["copy-on-write", pytest.param("merge-on-read", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("case", _SMALL.values(), ids=_SMALL.keys())
 def test_a_merge_takes_no_more_than_its_limit(
     tmp_path: Path, case: tuple[int, int, int, str, bool], mode: str

@@ -42,7 +42,7 @@ def _measured(directory: str, load: Load) -> ProcessReport:
     return report
 
 
-@pytest.mark.parametrize("partitions", [10, 300])
+@pytest.mark.parametrize("partitions", [pytest.param(10, marks=pytest.mark.slow), 300])
 def test_random_partitions_stay_inside_the_limit(directory: str, partitions: int) -> None:
     report = _measured(directory, Load(1_000_000, partitions, memory="16MB"))
     assert report.result["spilled_bytes"] > 0
@@ -58,7 +58,7 @@ def test_few_partitions_stay_inside_the_limit_without_a_spill(directory: str) ->
     assert report.result["spilled_bytes"] == 0
 
 
-@pytest.mark.parametrize("partitions", [0, 100])
+@pytest.mark.parametrize("partitions", [pytest.param(0, marks=pytest.mark.slow), 100])
 def test_a_sorted_table_stays_inside_the_limit(directory: str, partitions: int) -> None:
     report = _measured(directory, Load(1_000_000, partitions, memory="16MB", sorted_table=True))
     assert report.result["spilled_bytes"] > 0

@@ -35,7 +35,13 @@ def _append(table: Table, number: int) -> None:
     ice.append(table, pa.table(columns, schema=_SCHEMA))
 
 
-@pytest.mark.parametrize("partitioned", [False, True], ids=["unpartitioned", "partitioned"])
+@pytest.mark.parametrize(
+    "partitioned",
+    [
+        pytest.param(False, marks=pytest.mark.slow, id="unpartitioned"),
+        pytest.param(True, id="partitioned"),
+    ],
+)
 def test_a_compaction_takes_no_more_than_its_limit(tmp_path: Path, partitioned: bool) -> None:
     catalog = make_catalog(tmp_path)
     table = catalog.create_table("db.t", _SCHEMA)

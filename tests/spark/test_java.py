@@ -166,6 +166,7 @@ def test_a_java_too_new_for_spark_4_1_is_refused_with_the_version_that_is_not(
     assert java_environment("4.2.0") == {"JAVA_HOME": str(newest)}
 
 
+@pytest.mark.slow
 def test_spark_reads_a_table_on_a_machine_that_has_only_python(tmp_path: Path) -> None:
     path = tmp_path / "path"
     path.mkdir()

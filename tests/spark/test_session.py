@@ -133,6 +133,7 @@ def main():
     assert "pip install 'icestream[spark]' 'pyspark[connect]'" in message
 
 
+@pytest.mark.slow
 def test_spark_says_nothing_but_what_is_raised() -> None:
     source = """
 import icestream.spark as ice_spark

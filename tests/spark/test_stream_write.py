@@ -83,6 +83,7 @@ def _files_below(folder: Path) -> set[str]:
     return {name for name in stored(folder) if name.startswith("warehouse/db/copy/")}
 
 
+@pytest.mark.slow
 def test_a_batch_that_spark_runs_again_is_written_once(
     spark: Any, catalog: SqlCatalog, tmp_path: Path, table: Table, copy: Table
 ) -> None:

@@ -450,6 +450,9 @@ def _private_uses(source: str) -> list[str]:
     return found
 
 
+_OF_PYSPARK = ("_jsc", "_jvm")  # the one way from PySpark to the JVM
+
+
 def _private_attributes_of_others(source: str) -> list[str]:
     """Private attributes of anything but `self`, `cls` and the module's own classes."""
     tree = ast.parse(source)
@@ -467,6 +470,7 @@ def _private_attributes_of_others(source: str) -> list[str]:
         if isinstance(node, ast.Attribute)
         and _is_private(node.attr)
         and node.attr not in defined
+        and node.attr not in _OF_PYSPARK
         and not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"))
     ]
 
