@@ -58,7 +58,7 @@ $(JAVA_STAMP): tests/interop/java-requirements.txt
 	$(JAVA)/bin/python -m pip install --quiet --requirement $< --editable '.[spark]'
 	@touch $@
 
-java: $(JAVA_STAMP)  ## Iceberg's Java runtime: Spark in .venv-interop, jars from Maven Central in .interop
+java: $(JAVA_STAMP)  ## Iceberg's Java runtime: Spark in .venv-interop, jars (drivers, too) from Maven Central in .interop
 	$(JAVA)/bin/python -m tests.interop.fetch_jars
 
 interop: peers java  ## What we write is read by Polars, Daft, DuckDB and Java, and the other way round

@@ -10,20 +10,23 @@ _SECRET = re.compile(
     r"(?i)secret|password|token|credential|access-?key|account-?key|private-?key|sas|connection-string"
 )
 _USER = re.compile(r"(?<=://)[^/@\s]+@")
-_PARAMETER = re.compile(r"(?i)([?&](?:password|pwd|token|user)=)[^&\s'\")]+")
+_PARAMETER = re.compile(r"(?i)([?&;]\s*(?:ssl)?(?:password|pwd|token|user)=)[^&;\s'\")]+")
+_OPTIONS = re.compile("[?;]")
+_ORACLE = re.compile(r"(?i)(?<=:)(thin|oci8?):[^@\s]+@")  # jdbc:oracle:thin:user/password@//host
 
 
 def redact(text: str, properties: Mapping[str, str] | None = None) -> str:
     """The text without the values of secret properties, and without passwords in addresses."""
     for value in _secret_values((properties or {}).items()):
         text = text.replace(value, _HIDDEN)
-    return _PARAMETER.sub(rf"\1{_HIDDEN}", _USER.sub(f"{_HIDDEN}@", text))
+    text = _ORACLE.sub(rf"\1:{_HIDDEN}@", _USER.sub(f"{_HIDDEN}@", text))
+    return _PARAMETER.sub(rf"\1{_HIDDEN}", text)
 
 
 def without_password(uri: str) -> str:
     """The address alone: a database's often has a password in it."""
-    before, separator, after = uri.partition("://")
-    return f"{before}{separator}{after.partition('?')[0].rpartition('@')[2]}"
+    before, separator, after = _ORACLE.sub(r"\1:@", uri).partition("://")
+    return f"{before}{separator}{_OPTIONS.split(after)[0].rpartition('@')[2]}"
 
 
 def _secret_values(properties: Iterable[tuple[str, str]]) -> list[str]:

@@ -51,8 +51,20 @@ def spark_jars(pattern: str) -> list[str]:
 
 
 def fetched_jars(group: str) -> list[str]:
-    """Jars that were fetched: `spark` or `server`."""
+    """Jars that were fetched: `spark`, `server` or `sources`."""
     return [str(path) for path in sorted((_JARS / group).glob("*.jar"))]
+
+
+def fetched_jar(group: str, pattern: str) -> str:
+    """One of them.
+
+    Raises:
+        FileNotFoundError: If it was not fetched.
+    """
+    found = next((_JARS / group).glob(pattern), None)
+    if found is None:
+        raise FileNotFoundError(f"{_JARS / group / pattern} is missing: run `make java`")
+    return str(found)
 
 
 def _expected() -> dict[str, str]:
@@ -92,7 +104,7 @@ def _fetch() -> None:
             else "These tests need Maven Central: run them where it is reachable, or set "
             "MAVEN_REPOSITORY to the address of a mirror."
         )
-        sys.exit(f"{told}\n\nThe jars of Iceberg's Java runtime could not be fetched. {advice}")
+        sys.exit(f"{told}\n\nThe jars could not be fetched. {advice}")
 
 
 def _settings() -> list[str]:

@@ -32,6 +32,10 @@ ROW = {
     "at": dt.datetime(2026, 11, 16, 8, 0, 0, 125),
     "moment": dt.datetime(2026, 11, 16, 8, tzinfo=dt.UTC),
     "raw": b"\x01\x02",
+    "code": "6f1c7dd4-6a7e-4a5f-9b39-1c4b1e8d0a01",
+    "codes": ["6f1c7dd4-6a7e-4a5f-9b39-1c4b1e8d0a01"],
+    "net": "10.0.0.0/8",
+    "paid": "$1.50",
 }
 
 
@@ -46,13 +50,14 @@ def url() -> Iterator[str]:
                 text(
                     "CREATE TABLE orders (id bigint, small int, price numeric(10, 2), many numeric,"
                     " name text, ok boolean, ratio double precision, day date, at timestamp,"
-                    " moment timestamptz, raw bytea)"
+                    " moment timestamptz, raw bytea, code uuid, codes uuid[], net inet, paid money)"
                 )
             )
             connection.execute(
                 text(
                     "INSERT INTO orders VALUES (:id, :small, :price, :many, :name, :ok, :ratio,"
-                    " :day, :at, :moment, :raw)"
+                    " :day, :at, :moment, :raw, CAST(:code AS uuid), CAST(:codes AS uuid[]),"
+                    " :net, CAST(:paid AS money))"
                 ),
                 ROW,
             )
@@ -87,8 +92,11 @@ def test_a_table_and_a_query_are_loaded(
     kinds = {f.name: str(f.field_type) for f in catalog.load_table("db.t").schema().fields}
     assert kinds["price"] == "decimal(10, 2)"
     assert kinds["moment"] == "timestamptz"
-    ice.load({"jdbc": url, "query": "SELECT id FROM orders WHERE id > 19990"}, "db.q", **options)
-    assert catalog.load_table("db.q").scan().to_arrow().num_rows == 10
+    query = "SELECT id, code FROM orders WHERE id > 19990 OR id = 1;"
+    ice.load({"jdbc": url, "query": query}, "db.q", **options)
+    rows = catalog.load_table("db.q").scan().to_arrow().sort_by("id").to_pylist()
+    assert len(rows) == 11
+    assert rows[0] == {"id": 1, "code": ROW["code"]}
     with pytest.raises(SourceError, match="nothing") as raised:
         ice.load(
             {"jdbc": url, "query": "SELECT nothing", "user": "tests", "password": "hunter2"},

@@ -1,8 +1,8 @@
 """A real PostgreSQL server for a test run: Debian's packages, a data directory of its own.
 
 PostgreSQL refuses to run as root, so the server then runs as an unprivileged user. It listens on a
-Unix socket in its own directory and on no port; clients need no password. It ends when its context
-closes.
+Unix socket in its own directory, where clients need no password; and on a port of loopback, with
+passwords, if it is asked to. It ends when its context closes.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 _PACKAGED = Path("/usr/lib/postgresql")
 _UNPRIVILEGED = ("postgres", "nobody")
 _START_SECONDS = 60
+_PORT = 5432  # of the name of the socket
 
 
 def postgres_binaries() -> Path | None:
@@ -36,8 +37,12 @@ def postgres_binaries() -> Path | None:
 
 
 @contextmanager
-def postgres_server() -> Iterator[str]:
-    """Run a server and give the SQLAlchemy URI of its database."""
+def postgres_server(port: int | None = None) -> Iterator[str]:
+    """Run a server and give the SQLAlchemy URI of its database.
+
+    Args:
+        port: Of loopback, to listen on as well.
+    """
     binaries = postgres_binaries()
     if binaries is None:
         raise FileNotFoundError("PostgreSQL is not installed: apt install postgresql")
@@ -48,17 +53,18 @@ def postgres_server() -> Iterator[str]:
         if identity:
             os.chown(home, identity["user"], identity["group"])
         data = home / "data"
-        _run(
-            [binaries / "initdb", "-D", data, "-U", "tests", "--auth=trust", "--no-sync"], identity
-        )
-        command = [binaries / "postgres", "-D", data, "-k", home, "-c", "listen_addresses="]
+        access = ["--auth-local=trust", "--auth-host=scram-sha-256"]
+        _run([binaries / "initdb", "-D", data, "-U", "tests", *access, "--no-sync"], identity)
+        addresses = "127.0.0.1" if port else ""
+        command = [binaries / "postgres", "-D", data, "-k", home]
+        command += ["-c", f"listen_addresses={addresses}", "-c", f"port={port or _PORT}"]
         # No test survives a power cut.
         command += ["-c", "fsync=off", "-c", "max_connections=200"]
         with open(home / "log", "wb") as log:
             process = subprocess.Popen(command, cwd=home, stdout=log, stderr=log, **identity)
         try:
-            _wait_until_ready(binaries, home, process, identity)
-            yield f"postgresql+psycopg2://tests@/postgres?host={home}"
+            _wait_until_ready(binaries, home, port or _PORT, process, identity)
+            yield f"postgresql+psycopg2://tests@/postgres?host={home}&port={port or _PORT}"
         finally:
             _stop(process)
     finally:
@@ -92,11 +98,16 @@ def _run(command: list[Any], identity: dict[str, Any]) -> None:
 
 
 def _wait_until_ready(
-    binaries: Path, home: Path, process: subprocess.Popen[bytes], identity: dict[str, Any]
+    binaries: Path,
+    home: Path,
+    port: int,
+    process: subprocess.Popen[bytes],
+    identity: dict[str, Any],
 ) -> None:
     give_up = time.monotonic() + _START_SECONDS
+    check = [binaries / "pg_isready", "-q", "-h", home, "-p", str(port), "-U", "tests"]
+    check += ["-d", "postgres"]
     while True:
-        check = [binaries / "pg_isready", "-q", "-h", home, "-U", "tests", "-d", "postgres"]
         if subprocess.run(check, cwd="/", **identity, check=False).returncode == 0:
             return
         if process.poll() is not None or time.monotonic() > give_up:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
     type=Property(),
     multiple=True,
     metavar="NAME=VALUE",
-    help="Of the reader (delimiter=;), or access (s3.endpoint=...); as often as needed.",
+    help="Of the reader (delimiter=;, jar=...), or access (s3.endpoint=...); as often as needed.",
 )
 @click.option(
     "--type",
@@ -175,13 +176,18 @@ def counts(progress: LoadProgress) -> Counts:
 
 
 def _sources(sources: tuple[str, ...], format_: str | None, options: dict[str, str]) -> list[Any]:
-    """The sources; format and options are for those that are files."""
+    """The sources; a format is for those that are files, options for files and databases."""
     if format_ is None and not options:
         return list(sources)
+    from icestream.pipeline.source_spec import SourceSpec
+
     wanted: list[Any] = []
     for source in sources:
-        if source.startswith(("table:", "jdbc:", "postgresql:", "postgres:")):
+        if source.startswith("table:"):
             wanted.append(source)
+        elif source.startswith(("jdbc:", "postgresql:", "postgres:")):
+            database = SourceSpec.parse(source)
+            wanted.append(replace(database, options={**options, **database.options}))
         else:
             told = {"format": format_} if format_ else {}
             wanted.append({"path": source, "options": _values(options), **told})

@@ -24,10 +24,14 @@ _DECIMAL = pa.decimal128(38, 18)  # what Spark takes where a number has no limit
 _BATCH_BYTES = 1 << 22
 
 
+def is_postgres(source: SourceSpec) -> bool:
+    """Whether the database is PostgreSQL."""
+    return bool(_POSTGRES.match(source.url or ""))
+
+
 def reads_by_adbc(source: SourceSpec) -> bool:
     """Whether the database is PostgreSQL, and ADBC's driver for it is installed."""
-    has_driver = find_spec("adbc_driver_postgresql") is not None
-    return bool(_POSTGRES.match(source.url or "")) and has_driver
+    return is_postgres(source) and find_spec("adbc_driver_postgresql") is not None
 
 
 def check_adbc(source: SourceSpec) -> None:
@@ -52,13 +56,14 @@ def postgres_schema(source: SourceSpec) -> pa.Schema:
     """
     with _cursor(source) as cursor:
         scales = _scales(cursor, source)
-        return _plain(cursor.adbc_execute_schema(_query(source)), scales)
+        return _plain(cursor.adbc_execute_schema(_query(cursor, source)), scales)
 
 
 def open_postgres(source: SourceSpec) -> ArrowSource:
     """The rows of a table or a query, as they come from the server.
 
-    Numbers with a fixed scale are decimals; those without are decimal(38, 18), as on Spark.
+    Numbers with a fixed scale are decimals; those without are decimal(38, 18), as on Spark. UUIDs,
+    money and what Arrow has no type for (inet, xml, ...) are text, as Spark's JDBC reader has them.
 
     Raises:
         SourceError: If the server can't be reached, or the query is wrong.
@@ -71,7 +76,7 @@ def open_postgres(source: SourceSpec) -> ArrowSource:
         cursor.adbc_statement.set_options(
             **{"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)}
         )
-        cursor.execute(_query(source))
+        cursor.execute(_query(cursor, source))
         reader = cursor.fetch_record_batch()
         schema = _plain(reader.schema, scales)
         return ArrowSource(schema, _batches(reader, schema, source), stack.pop_all().close)
@@ -89,8 +94,27 @@ def _cursor(source: SourceSpec) -> Iterator[Any]:
         raise _failed(source, error) from error
 
 
-def _query(source: SourceSpec) -> str:
-    return source.query or f"SELECT * FROM {_quoted(str(source.table))}"
+def _query(cursor: Any, source: SourceSpec) -> str:
+    """What is asked for; the server makes text of columns that would come in bytes of its own."""
+    query = source.query or f"SELECT * FROM {quoted_name(str(source.table))}"
+    asked: pa.Schema = cursor.adbc_execute_schema(query)
+    columns = [(_identifier(each.name), _cast_of(each)) for each in asked]
+    if not any(cast for _, cast in columns):
+        return query
+    casts = ", ".join(f"{name}{cast} AS {name}" for name, cast in columns)
+    return f"SELECT {casts} FROM ({query.rstrip().rstrip(';')}\n) AS source"
+
+
+def _cast_of(field: pa.Field) -> str:
+    """A cast to text, if the column needs one."""
+    kind = field.type
+    suffix = "::text"
+    if pa.types.is_list(kind):
+        kind, suffix = kind.value_type, "::text[]"
+    is_money = (field.metadata or {}).get(b"POSTGRESQL:type") == b"money"
+    name = getattr(kind, "extension_name", "")
+    is_raw = name == "arrow.opaque" and kind.type_name != "numeric"
+    return suffix if is_raw or is_money or name == "arrow.uuid" else ""
 
 
 def _plain(schema: pa.Schema, scales: Mapping[str, tuple[int, int]]) -> pa.Schema:
@@ -135,7 +159,7 @@ def _scales(cursor: Any, source: SourceSpec) -> dict[str, tuple[int, int]]:
         return {}
     cursor.execute(
         "SELECT attname, atttypmod FROM pg_attribute WHERE attrelid = "
-        f"'{_quoted(str(source.table)).replace(chr(39), chr(39) * 2)}'::regclass "
+        f"'{quoted_name(str(source.table)).replace(chr(39), chr(39) * 2)}'::regclass "
         "AND atttypid = 'numeric'::regtype AND atttypmod > 0 AND NOT attisdropped"
     )
     found = {}
@@ -146,8 +170,13 @@ def _scales(cursor: Any, source: SourceSpec) -> dict[str, tuple[int, int]]:
     return found
 
 
-def _quoted(table: str) -> str:
-    return ".".join('"' + part.replace('"', '""') + '"' for part in table.split("."))
+def quoted_name(table: str) -> str:
+    """The name as it is written: PostgreSQL takes others for small letters, or for keywords."""
+    return ".".join(_identifier(part) for part in table.split("."))
+
+
+def _identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _uri(source: SourceSpec) -> str:

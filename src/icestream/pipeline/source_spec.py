@@ -23,7 +23,7 @@ SourceFormat = Literal["parquet", "csv", "json", "arrow", "orc", "avro"]
 
 _TABLE = "table:"
 _DATABASES = ("jdbc:", "postgresql:", "postgres:")
-_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
+_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://|file:/")
 _KEYS = {
     "files": ("path", "paths", "format", "options"),
     "table": ("table", "where", "columns", "branch", "catalog"),
@@ -170,6 +170,9 @@ def _of_mapping(source: Mapping[str, Any], folder: Path | None) -> SourceSpec:
     options = told.pop("options", None) or {}
     if not isinstance(options, Mapping):
         raise InvalidArgumentError(f"options of a source are {options!r}: give names and values")
+    if options.get("jar"):
+        jars = [_placed(jar.strip(), folder) for jar in str(options["jar"]).split(",")]
+        options = {**options, "jar": ",".join(jars)}
     if kind == "jdbc":
         return _database(told, options)
     if kind == "table":

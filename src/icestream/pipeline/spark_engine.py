@@ -18,6 +18,7 @@ from icestream.pipeline.quarantine import QuarantineRows
 from icestream.pipeline.spark_counts import make_counts
 from icestream.pipeline.spark_files import FileFrames
 from icestream.pipeline.spark_frame import SourceFrame, source_frame
+from icestream.pipeline.spark_jars import named_jars
 from icestream.pipeline.spark_watch import SparkWatch
 from icestream.report import MergeReport, WriteReport
 from icestream.spark.installed import pyspark_module
@@ -164,7 +165,7 @@ def session_of(spec: LoadSpec) -> Any:
         running = sessions.getActiveSession()
         if running is not None:
             return running
-    jars = ",".join(str(s.options["jar"]) for s in spec.sources if "jar" in s.options)
+    jars = ",".join(named_jars(spec.sources))
     return ice_spark.session(
         spec.master,
         remote=spec.remote,

@@ -26,6 +26,8 @@ from icestream.pipeline.postgres_source import open_postgres, postgres_schema, r
 from icestream.pipeline.source_spec import SourceSpec
 from icestream.pipeline.spark_counts import CountRows
 from icestream.pipeline.spark_files import FileFrames
+from icestream.pipeline.spark_jars import JAR, add_jars
+from icestream.pipeline.spark_jdbc import jdbc_frame
 from icestream.pipeline.spark_view import as_view
 from icestream.pipeline.table_increment import scan_point, schema_scan
 from icestream.redaction import redact
@@ -121,9 +123,9 @@ def _frame(
         frame: Any = source.value
         return frame
     if source.kind == "jdbc":
-        if reads_by_adbc(source) and "jar" not in source.options:
+        if reads_by_adbc(source) and JAR not in source.options:
             return _postgres(spark, source, spec.table_name)
-        return _jdbc(spark, source)
+        return jdbc_frame(spark, source)
     if source.kind == "arrow":
         return _stream(spark, source, spec.table_name, memory_bytes, stack)
     return _format(spark, source)
@@ -215,41 +217,23 @@ def _postgres(spark: SparkSession, source: SourceSpec, table: str) -> DataFrame:
     return spark.range(0, 1, 1, 1).mapInArrow(_ReadPostgres(source, schema), columns)
 
 
-def _jdbc(spark: SparkSession, source: SourceSpec) -> DataFrame:
-    url = f"jdbc:{(source.url or '').removeprefix('jdbc:')}"
-    reader = spark.read.format("jdbc").option("url", url)
-    options = {key: value for key, value in source.options.items() if key != "jar"}
-    for key, value in options.items():
-        reader = reader.option(key, str(value))
-    chosen = ("query", source.query) if source.query else ("dbtable", str(source.table))
-    try:
-        return reader.option(*chosen).load()
-    except Exception as error:
-        text = redact(" ".join(str(error).split())[:500], {k: str(v) for k, v in options.items()})
-        if "No suitable driver" in text or "ClassNotFound" in text:
-            raise MissingExtraError(
-                f"Spark has no JDBC driver for {source.text}: give its jar as option 'jar' (or "
-                "spark.jars of your session); for PostgreSQL no jar is needed with "
-                "pip install 'icestream[postgres]'"
-            ) from error
-        raise SourceError(f"{source.text} can't be read: {text}") from error
-
-
 def _format(spark: SparkSession, source: SourceSpec) -> DataFrame:
     """Any format that Spark has."""
     errors = pyspark_module("pyspark.errors")
+    add_jars(spark, source)
     reader = spark.read.format(str(source.format))
     for key, value in source.options.items():
-        reader = reader.option(key, str(value))
+        if key != JAR:
+            reader = reader.option(key, str(value))
     try:
         return reader.load(list(source.paths)) if source.paths else reader.load()
     except errors.AnalysisException as error:
         text = redact(" ".join(str(error).split())[:500])
         if "DATA_SOURCE_NOT_FOUND" in text or "Failed to find" in text:
             raise MissingExtraError(
-                f"Spark has no format {source.format!r}: start it with the package that has it "
-                f"(for avro, spark.jars.packages org.apache.spark:spark-avro_2.13), and pass "
-                "spark= that session"
+                f"Spark has no format {source.format!r}: give the jar that has it as option 'jar', "
+                "or pass spark= a session that was started with it (for avro, spark.jars.packages "
+                f"org.apache.spark:spark-avro_2.13:{spark.version})"
             ) from error
         raise SourceError(f"{source.text} can't be read: {text}") from error
 

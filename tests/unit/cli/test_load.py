@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 
 import icestream as ice
 from icestream.cli.exit_codes import ExitCode
-from icestream.cli.load import counts
+from icestream.cli.load import _sources, counts
 from icestream.cli.progress import Progress
 from tests.unit.cli.conftest import ROWS, Run, order_rows
 
@@ -42,6 +42,15 @@ def test_a_load_as_json_is_its_report(orders: Table, run: Run) -> None:
     assert "elsewhere" in report["report_file"]
     again = run(*asked, "--load-id", "a", *LOCAL)
     assert "committed before; nothing was done" in again.stdout
+
+
+def test_options_are_for_files_and_databases() -> None:
+    address = "jdbc:mysql://host/db?table=t&user=me"
+    files, database, table = _sources(("a.avro", address, "table:a.b"), "avro", {"jar": "x.jar"})
+    assert files == {"path": "a.avro", "format": "avro", "options": {"jar": "x.jar"}}
+    assert (database.url, database.table) == ("jdbc:mysql://host/db", "t")
+    assert database.options == {"jar": "x.jar", "user": "me"}
+    assert table == "table:a.b"
 
 
 def test_options_of_files_are_passed_on(catalog: Catalog, folder: Path, run: Run) -> None:

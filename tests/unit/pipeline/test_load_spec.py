@@ -52,6 +52,10 @@ def test_relative_paths_are_those_of_the_folder_that_is_given(tmp_path: Path) ->
         ("s3://b/c.csv",),
     ]
     assert spec.name == "orders"
+    jars = "lib/a.jar, /b.jar,s3://c/d.jar,file:/e.jar"
+    source = {"jdbc": "jdbc:mysql://host/db", "table": "t", "options": {"jar": jars}}
+    placed = SourceSpec.parse(source, folder=tmp_path).options["jar"]
+    assert placed == f"{tmp_path}/lib/a.jar,/b.jar,s3://c/d.jar,file:/e.jar"
 
 
 @pytest.mark.parametrize(

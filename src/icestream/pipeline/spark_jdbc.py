@@ -1,0 +1,103 @@
+"""A database by Spark's own JDBC reader, with the jar of its driver."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, unquote
+
+from icestream.errors import MissingExtraError, SourceError
+from icestream.pipeline.postgres_source import is_postgres, quoted_name
+from icestream.pipeline.source_spec import SourceSpec
+from icestream.pipeline.spark_jars import JAR, add_jars, driver_class, named_jars
+from icestream.redaction import redact
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_USER = re.compile(r"(jdbc:[\w:+.-]+://)([^/?;]*)@(.*)", re.DOTALL)
+_MOST_CAUSES = 4
+# Drivers fetch all rows at once if they are not told otherwise, and Spark takes a timestamp without
+# a zone for one in the zone of its JVM.
+_DEFAULTS = {"fetchsize": "1000", "preferTimestampNTZ": "true"}
+
+
+def jdbc_frame(spark: SparkSession, source: SourceSpec) -> DataFrame:
+    """The rows of a table or a query.
+
+    Raises:
+        InvalidArgumentError: If a jar is not there.
+        MissingExtraError: If Spark has no driver for the database.
+        SourceError: If the database can't be reached, or the query is wrong.
+
+    Memory: 1,000 rows of the JVM's, unless option `fetchsize` says otherwise.
+    """
+    add_jars(spark, source)
+    options = _options(source)
+    reader = spark.read.format("jdbc")
+    for key, value in options.items():
+        reader = reader.option(key, value)
+    try:
+        return reader.load()
+    except Exception as error:
+        raw = _told(error)
+        secrets = {**options, **dict(parse_qsl(options["url"].partition("?")[2]))}
+        text = redact(raw, secrets)
+        # A traceback shows the cause, too.
+        cause = error if text == raw else None
+        if "No suitable driver" in text or "ClassNotFound" in text:
+            raise MissingExtraError(_no_driver(source)) from cause
+        raise SourceError(f"{source.text} can't be read: {text[:500]}") from cause
+
+
+def _options(source: SourceSpec) -> dict[str, str]:
+    """What Spark's reader is told. Its options are the same in capitals and small letters."""
+    url, access = _address(source)
+    given = {key: str(value) for key, value in source.options.items() if key != JAR}
+    known = {**_DEFAULTS, **access}
+    if driver := driver_class(named_jars([source])):
+        known["driver"] = driver
+    has = {key.lower() for key in given}
+    options = {key: value for key, value in known.items() if key.lower() not in has} | given
+    if source.query:
+        return {**options, "url": url, "query": source.query}
+    table = str(source.table)
+    return {**options, "url": url, "dbtable": quoted_name(table) if is_postgres(source) else table}
+
+
+def _address(source: SourceSpec) -> tuple[str, dict[str, str]]:
+    """The address without user and password, which few drivers look for there; and these."""
+    url = f"jdbc:{(source.url or '').removeprefix('jdbc:')}"
+    if is_postgres(source):
+        url = re.sub(r"^jdbc:postgres:", "jdbc:postgresql:", url)
+    found = _USER.fullmatch(url)
+    if found is None:
+        return url, {}
+    scheme, access, rest = found.groups()
+    user, colon, password = access.partition(":")
+    told = {"user": unquote(user)} | ({"password": unquote(password)} if colon else {})
+    return scheme + rest, told
+
+
+def _told(error: BaseException | None) -> str:
+    """What Spark says, and what the driver has said to it."""
+    told: list[str] = []
+    while error is not None and len(told) < _MOST_CAUSES:
+        text = " ".join(str(error).split("\n\nJVM stacktrace")[0].split())
+        if not any(text in each for each in told):
+            told.append(text)
+        error = getattr(error, "_cause", None) or error.__cause__
+    return ": ".join(told)
+
+
+def _no_driver(source: SourceSpec) -> str:
+    jars = ", ".join(named_jars([source]))
+    if jars:
+        return (
+            f"Spark finds no JDBC driver for {source.text} in {jars}: give the driver's own jar as "
+            "option 'jar', and its class as option 'driver'"
+        )
+    return (
+        f"Spark has no JDBC driver for {source.text}: give its jar as option 'jar' (or spark.jars "
+        "of your session); for PostgreSQL no jar is needed with pip install 'icestream[postgres]'"
+    )
