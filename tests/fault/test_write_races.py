@@ -210,6 +210,7 @@ def test_a_killed_append_leaves_the_table_alone_and_says_what_it_left(
     (marker,) = markers_of(table)
     facts = json.loads((folder_of(table) / marker).read_text())
     assert facts["table-uuid"] == str(table.metadata.table_uuid)
+    assert facts["table-location"] == table.location()
     assert facts["operation"] == "append"
     assert len(left) > 3
     assert all(facts["write-id"] in name for name in left)

@@ -59,6 +59,7 @@ def leave_a_write(
     folder: Path | None = None,
     metadata_folder: Path | None = None,
     table_uuid: str | None = None,
+    table_location: str | None = None,
 ) -> tuple[str, list[Path], Path]:
     """Leave data files and a marker behind, as a killed write does.
 
@@ -72,6 +73,7 @@ def leave_a_write(
         folder: Where the files go; the table's data folder by default.
         metadata_folder: Where the marker goes; the table's metadata folder by default.
         table_uuid: What the marker says of the table; the truth by default.
+        table_location: Likewise.
 
     Returns:
         The write id, the data files, and the marker.
@@ -87,6 +89,7 @@ def leave_a_write(
     facts: dict[str, Any] = {
         "write-id": write_id,
         "table-uuid": table_uuid or str(table.metadata.table_uuid),
+        "table-location": table_location or table.location(),
         "operation": "append",
         "started-ms": int((time.time() - max(age_seconds, renewed)) * 1000),
         "renewed-ms": int((time.time() - renewed) * 1000),

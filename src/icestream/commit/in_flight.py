@@ -58,6 +58,7 @@ class InFlightWrite:
             facts = {
                 "write-id": self._target.write_id,
                 "table-uuid": str(self._target.metadata.table_uuid),
+                "table-location": self._target.metadata.location,
                 "operation": self._operation,
                 "started-ms": self._started_ms,
                 "renewed-ms": time.time_ns() // 1_000_000,

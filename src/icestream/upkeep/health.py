@@ -215,7 +215,7 @@ def _writes(table: Table) -> tuple[int, int]:
     metadata = table.metadata
     locations = load_location_provider(metadata.location, metadata.properties)
     folder = Folder(table.io, locations.metadata_path)
-    markers = [m for m in Markers.read(folder, str(metadata.table_uuid)) if m.is_ours]
+    markers = [m for m in Markers.read(folder, metadata) if m.is_ours]
     now_ms = time.time_ns() // 1_000_000
     dead = [
         marker

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyiceberg.table.metadata import TableMetadata
+
 from icestream.commit.in_flight import MARKER_PREFIX
 from icestream.upkeep.folder import Folder, StoredFile
 
@@ -28,7 +30,8 @@ class Marker:
     Attributes:
         file: The marker itself.
         write_id: Part of the name of every file of the write.
-        is_ours: Whether the write is for this table: a metadata folder may be shared.
+        is_ours: Whether the write is for this table, or for one that was to be where it is now: a
+            metadata folder may be shared.
         operation: What the write does.
         started_ms: When it began.
         renewed_ms: Its last sign of life.
@@ -57,15 +60,15 @@ class Markers:
         self._any_id = re.compile(ids) if ids else _NO_ID
 
     @classmethod
-    def read(cls, folder: Folder, table_uuid: str) -> Markers:
+    def read(cls, folder: Folder, metadata: TableMetadata) -> Markers:
         """Read the markers of a table.
 
         Args:
             folder: The table's metadata folder.
-            table_uuid: The table.
+            metadata: The table.
         """
         return cls(
-            _read(file, table_uuid)
+            _read(file, metadata)
             for file in folder.files(recursive=False)
             if file.name.startswith(MARKER_PREFIX) and file.name.endswith(".json")
         )
@@ -82,7 +85,7 @@ class Markers:
         return self._by_id[match[0]] if match else None
 
 
-def _read(file: StoredFile, table_uuid: str) -> Marker:
+def _read(file: StoredFile, metadata: TableMetadata) -> Marker:
     """A marker; one that was cut off while it was written counts by its name and age."""
     try:
         facts = json.loads(file.read())
@@ -94,12 +97,19 @@ def _read(file: StoredFile, table_uuid: str) -> Marker:
     return Marker(
         file=file,
         write_id=file.name.removeprefix(MARKER_PREFIX).removesuffix(".json"),
-        is_ours=facts.get("table-uuid", table_uuid) == table_uuid,
+        is_ours=_is_of(facts, metadata),
         operation=str(facts.get("operation", "unknown")),
         started_ms=started_ms,
         renewed_ms=max(written_ms, _number(facts.get("renewed-ms"), written_ms)),
         runs_here=_runs_here(facts.get("host"), facts.get("pid"), started_ms),
     )
+
+
+def _is_of(facts: dict[str, object], metadata: TableMetadata) -> bool:
+    """By the table's id; a killed load that was to create a table leaves one that never was."""
+    uuid = str(metadata.table_uuid)
+    location = str(facts.get("table-location", "")).rstrip("/")
+    return facts.get("table-uuid", uuid) == uuid or location == metadata.location.rstrip("/")
 
 
 def _number(value: object, otherwise: int) -> int:

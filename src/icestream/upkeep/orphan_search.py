@@ -119,7 +119,7 @@ class OrphanSearch:
         return result
 
     def _read_markers(self) -> Markers:
-        return Markers.read(self._metadata_folder, str(self._uuid))
+        return Markers.read(self._metadata_folder, self._table.metadata)
 
     def _unreferenced(self, markers: Markers) -> Iterator[StoredFile]:
         """Files in storage that the table did not refer to when it was first looked at."""

@@ -152,12 +152,27 @@ def test_a_dead_write_is_found_where_the_tables_data_lies_elsewhere(
     (data / "of-another-table.parquet").write_bytes(b"data")
     leave_a_write(table, folder=data / "0101", metadata_folder=metadata)
     _, others, marker = leave_a_write(
-        table, folder=data, metadata_folder=metadata, table_uuid="of another table"
+        table,
+        folder=data,
+        metadata_folder=metadata,
+        table_uuid="of another table",
+        table_location=f"file://{tmp_path / 'another'}",
     )
     report = ice.orphans(table, older_than=0, delete=True)
     assert report.files_deleted == 3
     kept = {str(path) for path in [data / "of-another-table.parquet", *others, marker]}
     assert stored_files(tmp_path / "far") == referenced_files(table) | kept
+
+
+def test_what_a_killed_creation_left_is_found_by_the_table_that_came_after_it(
+    table: Table,
+) -> None:
+    _, left, marker = leave_a_write(table, table_uuid="of a table that never was")
+    report = ice.orphans(table, older_than=0, delete=True)
+    assert {file.reason for file in report.files} == {"in-flight"}
+    assert report.files_deleted == len(left) + 1
+    assert not marker.exists()
+    assert stored_files(folder_of(table)) == referenced_files(table)
 
 
 def test_what_is_committed_during_the_search_is_kept(table: Table) -> None:
