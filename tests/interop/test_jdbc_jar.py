@@ -19,13 +19,14 @@ import icestream as ice
 from icestream.errors import IcestreamError, InvalidArgumentError, MissingExtraError, SourceError
 from tests.interop.fetch_jars import fetched_jar
 from tests.support.postgres import postgres_binaries, postgres_server
-from tests.support.process import run_in_fresh_process
+from tests.support.process import REPOSITORY, run_in_fresh_process
 from tests.support.spark_process import SparkProcess
 from tests.support.tables import make_catalog
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
 
 PASSWORD = "hush?47/11@hush"
+WRONG = "hush-wrong"
 ROWS = 5000
 # Keywords of SQL and capitals, which have to be quoted everywhere.
 TABLE = "Order"
@@ -203,10 +204,24 @@ def test_the_jar_of_a_pipeline_file_is_found_beside_it_and_given_to_a_new_sessio
     assert _rows(tmp_path, "db.t").num_rows == ROWS
 
 
+def test_a_session_of_spark_connect_gets_the_jar_too(
+    source: dict[str, Any], tmp_path: Path
+) -> None:
+    token = {"SPARK_CONNECT_AUTHENTICATE_TOKEN": "of these tests"}
+    env = {"PYTHONPATH": str(REPOSITORY), **token}
+    with SparkProcess(remote="local[2]", memory="64MB", env=env) as connected:
+        report = connected.call(load_on, tmp_path, source, "db.t")
+        assert report.rows_inserted == ROWS
+        with pytest.raises(SourceError, match="Couldn't connect") as caught:
+            connected.call(load_on, tmp_path, {**source, "password": WRONG}, "db.t")
+    _hides_the_password("".join(traceback.format_exception(caught.value)), tmp_path)
+    assert _rows(tmp_path, "db.t").slice(0, 1).to_pylist() == [FIRST]
+
+
 @pytest.mark.parametrize(
     ("wrong", "kind", "says"),
     [
-        ({"password": "hush-wrong"}, SourceError, "password authentication failed"),
+        ({"password": WRONG}, SourceError, "password authentication failed"),
         ({"table": "nothing"}, SourceError, "nothing"),
         ({"table": None, "query": 'SELECT 1 / (id - 5) FROM "Order"'}, IcestreamError, "by zero"),
         ({"options": {"jar": "/nowhere/x.jar"}}, InvalidArgumentError, "'/nowhere/x.jar' is not"),

@@ -226,9 +226,12 @@ def _format(spark: SparkSession, source: SourceSpec) -> DataFrame:
         if key != JAR:
             reader = reader.option(key, str(value))
     try:
-        return reader.load(list(source.paths)) if source.paths else reader.load()
+        made = reader.load(list(source.paths)) if source.paths else reader.load()
+        made.schema  # noqa: B018  # Spark Connect only looks for it now
+        return made
     except errors.AnalysisException as error:
-        text = redact(" ".join(str(error).split())[:500])
+        shown = str(error).split("\n\nJVM stacktrace")[0]
+        text = redact(" ".join(shown.split())[:500])
         if "DATA_SOURCE_NOT_FOUND" in text or "Failed to find" in text:
             raise MissingExtraError(
                 f"Spark has no format {source.format!r}: give the jar that has it as option 'jar', "

@@ -15,7 +15,7 @@ from icestream.redaction import redact
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_USER = re.compile(r"(jdbc:[\w:+.-]+://)([^/?;]*)@(.*)", re.DOTALL)
+_USER = re.compile(r"(jdbc:[\w:+.-]+://)([^?;]*)@(.*)", re.DOTALL)
 _MOST_CAUSES = 4
 # Drivers fetch all rows at once if they are not told otherwise, and Spark takes a timestamp without
 # a zone for one in the zone of its JVM.
@@ -33,12 +33,14 @@ def jdbc_frame(spark: SparkSession, source: SourceSpec) -> DataFrame:
     Memory: 1,000 rows of the JVM's, unless option `fetchsize` says otherwise.
     """
     add_jars(spark, source)
-    options = _options(source)
+    options = jdbc_options(source)
     reader = spark.read.format("jdbc")
     for key, value in options.items():
         reader = reader.option(key, value)
     try:
-        return reader.load()
+        made = reader.load()
+        made.schema  # noqa: B018  # Spark Connect only looks for it now
+        return made
     except Exception as error:
         raw = _told(error)
         secrets = {**options, **dict(parse_qsl(options["url"].partition("?")[2]))}
@@ -50,7 +52,7 @@ def jdbc_frame(spark: SparkSession, source: SourceSpec) -> DataFrame:
         raise SourceError(f"{source.text} can't be read: {text[:500]}") from cause
 
 
-def _options(source: SourceSpec) -> dict[str, str]:
+def jdbc_options(source: SourceSpec) -> dict[str, str]:
     """What Spark's reader is told. Its options are the same in capitals and small letters."""
     url, access = _address(source)
     given = {key: str(value) for key, value in source.options.items() if key != JAR}
