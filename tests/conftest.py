@@ -10,8 +10,17 @@ import pytest
 _ON_DEMAND = ("slow", "interop")
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist looks at the groups afterwards
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave tests marked `slow` or `interop` out of a run that has no `-m`."""
+    """Leave tests marked `slow` or `interop` out of a run that has no `-m`.
+
+    With `--dist loadgroup` a file's tests stay together, and all that share a Spark do: a JVM takes
+    long to start, and longer to be quick.
+    """
+    if config.pluginmanager.hasplugin("xdist"):
+        for item in items:
+            shares = "running_spark" in getattr(item, "fixturenames", ())
+            item.add_marker(pytest.mark.xdist_group("spark" if shares else str(item.path)))
     if config.option.markexpr:
         return
     left_out = [item for item in items if any(item.get_closest_marker(name) for name in _ON_DEMAND)]

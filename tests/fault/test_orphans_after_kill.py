@@ -66,7 +66,7 @@ def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
     catalog.close()
 
 
-@pytest.fixture(params=["unpartitioned", "partitioned"])
+@pytest.fixture(params=["unpartitioned", pytest.param("partitioned", marks=pytest.mark.slow)])
 def table(catalog: SqlCatalog, request: pytest.FixtureRequest) -> Table:
     properties = {"write.target-file-size-bytes": "300000"}
     table = catalog.create_table("db.t", _SCHEMA, properties=properties)

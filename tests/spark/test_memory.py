@@ -63,6 +63,7 @@ def _read_wide_rows(spark: Any, folder: Path, count: int) -> tuple[int, int]:
     return total[0], growth
 
 
+@pytest.mark.slow
 def test_a_worker_that_writes_wide_rows_grows_by_the_limit_and_little_more(
     process: SparkProcess, tmp_path: Path
 ) -> None:
