@@ -34,7 +34,7 @@ demo: $(DEMO_STAMP)  ## Load a table on Spark, change it, read it inside a limit
 	$(BIN)/icestream demo $(DEMO)
 
 test: install  ## All tests
-	$(BIN)/python -m pytest -n 3 --dist loadgroup  # on two cores, as tests wait for disks and Spark
+	$(BIN)/python -m pytest -n 3  # on two cores, as tests wait for disks and Spark
 
 lint: install  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .

@@ -8,24 +8,31 @@ from typing import Any
 import pytest
 
 _ON_DEMAND = ("slow", "interop")
+_SPARK = "tests/spark/"
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist looks at the groups afterwards
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave tests marked `slow` or `interop` out of a run that has no `-m`.
-
-    With `--dist loadgroup` a file's tests stay together, and all that share a Spark do: a JVM takes
-    long to start, and longer to be quick.
-    """
-    if config.pluginmanager.hasplugin("xdist"):
-        for item in items:
-            shares = "running_spark" in getattr(item, "fixturenames", ())
-            item.add_marker(pytest.mark.xdist_group("spark" if shares else str(item.path)))
+    """Leave tests marked `slow` or `interop` out of a run that has no `-m`."""
     if config.option.markexpr:
         return
     left_out = [item for item in items if any(item.get_closest_marker(name) for name in _ON_DEMAND)]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep a file's tests in one process, and all of tests/spark, which share a Spark.
+
+    A JVM takes long to start, and longer to be quick.
+    """
+    from xdist.scheduler import LoadFileScheduling
+
+    class _Together(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _SPARK if nodeid.startswith(_SPARK) else super()._split_scope(nodeid)
+
+    return _Together(config, log)
 
 
 @pytest.fixture(scope="session")
