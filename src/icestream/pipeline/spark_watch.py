@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -14,14 +13,6 @@ from icestream.pipeline.spark_workers import resident_bytes, worker_pids
 from icestream.spark.installed import is_classic
 
 _SECONDS = 0.25
-
-
-@dataclass(frozen=True, slots=True)
-class _Input:
-    """What a stage has read."""
-
-    rows: int
-    bytes: int
 
 
 class SparkWatch:
@@ -45,7 +36,7 @@ class SparkWatch:
         self._progress = progress
         self._counts = counts
         self._native_rows = native_rows
-        self._stages: dict[int, _Input] = {}
+        self._stages: dict[int, int] = {}  # rows by the stage's number
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="icestream-spark-watch", daemon=True)
         self._is_local = self._context is not None and str(self._context.master).startswith("local")
@@ -73,16 +64,15 @@ class SparkWatch:
             with contextlib.suppress(Exception):  # a session that is stopped
                 self._look()
 
-    def _native(self, numbers: Iterable[int]) -> _Input:
-        """What Spark says that all stages so far have read."""
+    def _native(self, numbers: Iterable[int]) -> int:
+        """How many rows Spark says that all stages so far have read."""
         assert self._context is not None
         store = self._context._jsc.sc().statusStore()
         for number in {*numbers, *self._stages}:
             stage = store.lastStageAttempt(number)
-            self._stages[number] = _Input(stage.inputRecords(), stage.inputBytes())
-        # A stage that reads no bytes has made its rows.
-        read = [stage for stage in self._stages.values() if stage.bytes]
-        return _Input(sum(stage.rows for stage in read), sum(stage.bytes for stage in read))
+            # A stage that reads no bytes has made its rows.
+            self._stages[number] = stage.inputRecords() if stage.inputBytes() else 0
+        return sum(self._stages.values())
 
     def _look(self) -> None:
         assert self._context is not None
@@ -95,9 +85,7 @@ class SparkWatch:
             self._progress.tasks_total = sum(stage.numTasks for stage in running)
         rows = sum(self._counts.value.values()) if self._counts is not None else 0
         if self._native_rows:
-            read = self._native(numbers)
-            rows += min(read.rows, self._native_rows)
-            self._progress.bytes = read.bytes
+            rows += min(self._native(numbers), self._native_rows)
         self._progress.rows = rows
         if self._is_local:
             peaks = [size for pid in worker_pids() if (size := resident_bytes(pid, "VmHWM"))]

@@ -25,6 +25,9 @@ _OLDEST_JAVA = 17
 # Java 24 has no security manager any more, which Spark relied on before 4.2.
 _NEWEST_JAVA_BEFORE_SPARK_4_2 = 23
 _VECTOR_MODULE = "jdk.incubator.vector"
+# Spark opens it, too; Java warns of it since the version that has it no more.
+_GONE_PACKAGE = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
+_GONE_SINCE = 25
 _PROBE_SECONDS = 60
 _VERSION = re.compile(r"java\.specification\.version = (?:1\.)?(\d+)")
 
@@ -37,7 +40,7 @@ while [ "$left" -gt 0 ]; do
   shift
   left=$((left - 1))
   case $argument in
-    --add-modules={_VECTOR_MODULE}) continue ;;
+    @DROPPED@) continue ;;
     --add-modules)
       if [ "${{1-}}" = {_VECTOR_MODULE} ]; then
         shift
@@ -165,7 +168,10 @@ def _wrapped(java: _Java) -> Path:
             f"{java.path} lacks the module {_VECTOR_MODULE}, which Spark asks for: set JAVA_HOME "
             "to a complete JDK"
         )
-    script = _WRAPPER.replace("@JAVA@", shlex.quote(str(java.path)))
+    dropped = f"--add-modules={_VECTOR_MODULE}"
+    if java.version >= _GONE_SINCE:
+        dropped += f"|{_GONE_PACKAGE}"
+    script = _WRAPPER.replace("@DROPPED@", dropped).replace("@JAVA@", shlex.quote(str(java.path)))
     name = f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     try:
