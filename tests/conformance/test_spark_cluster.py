@@ -40,6 +40,10 @@ _SMALL_FILES = {
     "write__target_file_size_bytes": str(32 << 10),
     "write__parquet__row_group_size_bytes": str(32 << 10),
 }
+_OF_NEW_TABLE = {
+    "write.target-file-size-bytes": str(32 << 10),
+    "write.parquet.row-group-size-bytes": str(32 << 10),
+}
 
 
 @pytest.fixture(scope="module")
@@ -89,14 +93,17 @@ def killing(tmp_path: Path) -> Iterator[SqlCatalog]:
     catalog.close()
 
 
+@pytest.mark.parametrize("creates", [False, True], ids=["append", "creation"])
 def test_an_executor_that_dies_while_rows_are_appended_costs_none(
-    process: SparkProcess, killing: SqlCatalog, tmp_path: Path
+    process: SparkProcess, killing: SqlCatalog, tmp_path: Path, creates: bool
 ) -> None:
-    table = make_table(killing, **_SMALL_FILES)
+    if not creates:
+        make_table(killing, **_SMALL_FILES)
     report = process.call(_append, dict(killing.properties), _ROWS)
     assert (tmp_path / "kill.taken").exists()
-    assert (report.rows_inserted, report.commit_attempts) == (_ROWS, 1)
-    ids = table.refresh().scan().to_arrow()["id"].to_pylist()
+    assert report.rows_inserted == _ROWS
+    table = killing.load_table("db.t")
+    ids = table.scan().to_arrow()["id"].to_pylist()
     assert sorted(ids) == list(range(_ROWS))
     assert snapshots_of(table) == [report.snapshot_id]
     assert stored_files(folder_of(table)) == referenced_files(table)
@@ -138,7 +145,9 @@ def _append(spark: Any, properties: dict[str, str], rows: int) -> Any:
     frame = spark.range(0, rows, 1, 4).selectExpr("id", "id % 7 as part", "string(id) as text")
     catalog = opened(properties)
     try:
-        return ice_spark.append(frame, "db.t", catalog=catalog)
+        return ice_spark.append(
+            frame, "db.t", catalog=catalog, create=True, table_properties=_OF_NEW_TABLE
+        )
     finally:
         catalog.close()
 

@@ -8,13 +8,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from icestream.errors import IcestreamError, InvalidArgumentError, MissingExtraError
+from icestream.errors import (
+    IcestreamError,
+    InvalidArgumentError,
+    MemoryBudgetError,
+    MissingExtraError,
+)
 from icestream.machine import cores
 from icestream.pipeline.load_spec import Transform
 from icestream.write.source import ArrowSource, open_source
 
 _BATCH_ROWS = 16_384
-LEAST_DUCKDB_BYTES = 16 << 20  # with less it can't run a query
+LEAST_DUCKDB_BYTES = 16 << 20  # with half of that it can sort nothing
 
 
 def transformed(source: ArrowSource, transform: Transform, *, memory_bytes: int) -> ArrowSource:
@@ -27,6 +32,7 @@ def transformed(source: ArrowSource, transform: Transform, *, memory_bytes: int)
 
     Raises:
         InvalidArgumentError: If the SQL is wrong, or the function returns no stream.
+        MemoryBudgetError: If DuckDB can't do it in what it may hold; some of it comes as rows do.
         MissingExtraError: If DuckDB is needed and not installed.
     """
     if source.schema is None:
@@ -72,8 +78,9 @@ def _by_duckdb(
         close()
         if kept:
             raise kept[0] from None
-        raise _wrong(error) from error
-    return ArrowSource(batches.schema, _duckdb_batches(batches, kept, duckdb.Error), close)
+        raise _wrong(error, memory_bytes) from error
+    made = _duckdb_batches(batches, kept, duckdb.Error, memory_bytes)
+    return ArrowSource(batches.schema, made, close)
 
 
 def _like_spark(relation: Any) -> Any:
@@ -99,7 +106,10 @@ def _arrow(relation: Any) -> pa.RecordBatchReader:
 
 
 def _duckdb_batches(
-    batches: pa.RecordBatchReader, kept: list[BaseException], failure: type[Exception]
+    batches: pa.RecordBatchReader,
+    kept: list[BaseException],
+    failure: type[Exception],
+    memory_bytes: int,
 ) -> Iterator[pa.RecordBatch]:
     try:
         for batch in batches:
@@ -108,11 +118,18 @@ def _duckdb_batches(
     except (failure, pa.ArrowException, OSError) as error:
         if kept:
             raise kept[0] from None
-        raise _wrong(error) from error
+        raise _wrong(error, memory_bytes) from error
 
 
-def _wrong(error: Exception) -> InvalidArgumentError:
+def _wrong(error: Exception, memory_bytes: int) -> IcestreamError:
     text = " ".join(str(error).split())
+    if "Out of Memory" in text:
+        return MemoryBudgetError(
+            f"the transform needs more than {memory_bytes} bytes, which is DuckDB's half of the "
+            f"memory: {text}. Raise memory, or load with engine='spark'",
+            needed_bytes=memory_bytes + 1,
+            limit_bytes=memory_bytes,
+        )
     return InvalidArgumentError(
         f"the transform failed: {text}. On the local engine DuckDB runs it, over a view named "
         "source"

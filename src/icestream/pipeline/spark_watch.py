@@ -37,6 +37,7 @@ class SparkWatch:
         self._counts = counts
         self._native_rows = native_rows
         self._stages: dict[int, int] = {}  # rows by the stage's number
+        self._active: set[int] = set()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="icestream-spark-watch", daemon=True)
         self._is_local = self._context is not None and str(self._context.master).startswith("local")
@@ -57,18 +58,22 @@ class SparkWatch:
         if self._context is not None:
             self._thread.join()
             if error is None:
-                self._look()
+                self._try_to_look()
 
     def _run(self) -> None:
         while not self._ended.wait(_SECONDS):
-            with contextlib.suppress(Exception):  # a session that is stopped
-                self._look()
+            self._try_to_look()
+
+    def _try_to_look(self) -> None:
+        with contextlib.suppress(Exception):  # it is no reason to fail if Spark does not tell
+            self._look()
 
     def _native(self, numbers: Iterable[int]) -> int:
         """How many rows Spark says that all stages so far have read."""
         assert self._context is not None
         store = self._context._jsc.sc().statusStore()
-        for number in {*numbers, *self._stages}:
+        asked, self._active = {*numbers, *self._active}, set(numbers)  # those that have just ended
+        for number in asked:
             stage = store.lastStageAttempt(number)
             # A stage that reads no bytes has made its rows.
             self._stages[number] = stage.inputRecords() if stage.inputBytes() else 0

@@ -237,7 +237,7 @@ class _SparkMerge:
         with undone_if_refused(target):
             report = self._commit(work, row_filter, part)
         in_flight.committed()
-        table = self._place.table
+        table = self._place.table if self._place.new is None else None
         delete_leftovers(table, target, report, part.written, retried=part.retried)
         return self._report(report, self._facts(work, part), schema_plan, part)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from icestream.spark.distribution import partition_keys
 from icestream.spark.installed import pyspark_module
 from icestream.spark.keyed_frame import KEY_NAMES, KeyedFrame
 from icestream.spark.packing import wanted_tasks
+from icestream.spark.task_answer import ANSWER_SCHEMA, answer, run_tasks
 from icestream.spark.task_failure import note_error
 from icestream.upsert.key_index import Sieve
 from icestream.upsert.merge_work import PLACE_FIELDS, MergePart, MergeWork
@@ -60,8 +60,7 @@ class _Applied:
                 task=context.partitionId() if context else 0,
                 attempt=context.taskAttemptId() if context else 0,
             )
-        part = replace(part, retried=context is not None and context.attemptNumber() > 0)
-        yield pa.record_batch([pa.array([pickle.dumps(part)], pa.binary())], names=["result"])
+        yield answer(part)
 
 
 def run_merge(spark: SparkSession, source: KeyedFrame, work: MergeWork, cores: int) -> MergePart:
@@ -90,13 +89,13 @@ def run_merge(spark: SparkSession, source: KeyedFrame, work: MergeWork, cores: i
         joined = frame.withColumns({_FILE: nothing.cast("int"), _POSITION: nothing.cast("bigint")})
     placed = joined if is_small else _spread(joined, frame, work, tasks)
     columns = [*work.plan.stream.names, _FILE, _POSITION]
-    rows = (
+    answers = (
         placed.sortWithinPartitions(functions.col(_FILE).asc_nulls_last(), _POSITION)
         .select(*(f"`{name}`" for name in columns))
-        .mapInArrow(_Applied(work), "result binary")
-        .collect()
+        .mapInArrow(_Applied(work), ANSWER_SCHEMA)
     )
-    return sum((pickle.loads(row[0]) for row in rows), MergePart())
+    parts, retried = run_tasks(answers)
+    return replace(sum(parts, MergePart()), retried=retried)
 
 
 def _are_few(files: Sequence[FileScanTask]) -> bool:

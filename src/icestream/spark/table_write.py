@@ -162,9 +162,9 @@ class PlannedWrite:
             else:
                 planned = None if self.already else self.target.metadata
                 report = self._load(into).run_files(written.files, schema, planned=planned)
-        if isinstance(into, Table):
-            retried = any(result.retried for result in results)
-            delete_leftovers(into, self.target, report, written, retried=retried)
+        retried = any(result.retried for result in results)
+        table = into if isinstance(into, Table) else None
+        delete_leftovers(table, self.target, report, written, retried=retried)
         return self._told(report, written, results)
 
     def abandon(self) -> None:
@@ -237,18 +237,23 @@ def undone_if_refused(target: WriteTarget) -> Iterator[None]:
 
 
 def delete_leftovers(
-    table: Table, target: WriteTarget, report: WriteReport, written: Written, *, retried: bool
+    table: Table | None,
+    target: WriteTarget,
+    report: WriteReport,
+    written: Written,
+    *,
+    retried: bool,
 ) -> None:
     """Delete files that tasks have written and the commit did not take.
 
     Args:
-        table: The table, as it is after the commit.
+        table: The table, as it is after the commit; None if that has created it.
         target: The write.
         report: What the commit said.
         written: The files that were committed.
         retried: Whether tasks failed on the way: a worker is killed then, and leaves its files.
     """
-    if report.already_committed:
+    if table is not None and report.already_committed:
         # By somebody else? It may as well have been these very files, and an answer that was lost.
         snapshot = table.metadata.snapshot_by_id(report.snapshot_id or 0)
         summary = snapshot.summary if snapshot else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -10,12 +9,11 @@ import pyarrow as pa
 
 from icestream.commit.write_files import write_stream
 from icestream.memory import MemoryBudget
+from icestream.spark.task_answer import answer
 from icestream.spark.task_failure import note_error
 from icestream.write.schema import SchemaMode
 from icestream.write.table_writer import Written
 from icestream.write.target import WriteTarget
-
-RESULT_SCHEMA = "result binary"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +49,8 @@ class TaskWrite:
     schema_mode: SchemaMode
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For `mapInArrow`: one row comes out, with the pickled result."""
-        answer = pickle.dumps(self.write(batches))
-        yield pa.record_batch([pa.array([answer], pa.binary())], names=["result"])
+        """For `mapInArrow`: one row comes out, with the result."""
+        yield answer(self.write(batches))
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskResult:
         """Write the rows of one task. If it raises, its files are gone."""
@@ -70,8 +67,3 @@ class TaskWrite:
             )
         retried = context is not None and context.attemptNumber() > 0
         return TaskResult(written, budget.peak_bytes, retried)
-
-
-def results_of(rows: Iterable[tuple[bytes]]) -> list[TaskResult]:
-    """What `mapInArrow` gave, unpickled."""
-    return [pickle.loads(row[0]) for row in rows]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -21,8 +21,9 @@ from icestream.spark.distribution import Distribution, check_distribution, distr
 from icestream.spark.frame_schema import arrow_schema
 from icestream.spark.settings import MEMORY_SETTING
 from icestream.spark.table_write import PlannedWrite, WriteOptions
+from icestream.spark.task_answer import ANSWER_SCHEMA, run_tasks
 from icestream.spark.task_failure import driver_error
-from icestream.spark.task_write import RESULT_SCHEMA, TaskResult, results_of
+from icestream.spark.task_write import TaskResult
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -161,7 +162,9 @@ def _run(
     try:
         distributed = distribute(frame, planned.target, distribution)
         with distributed.settings():
-            return results_of(distributed.frame.mapInArrow(planned.task, RESULT_SCHEMA).collect())
+            answers = distributed.frame.mapInArrow(planned.task, ANSWER_SCHEMA)
+            results, retried = run_tasks(answers)
+            return [replace(each, retried=retried) for each in results]
     except BaseException as error:
         planned.abandon()
         told = driver_error(error, what=f"writing to {planned.target.table}")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -199,6 +200,16 @@ def test_sql_needs_enough_memory_for_duckdb(load: Load, catalog: Catalog) -> Non
     assert not catalog.table_exists("db.t")
     load(orders(0, 5), "db.t", transform="SELECT id FROM source ORDER BY id", memory="32MiB")
     assert catalog.load_table("db.t").scan().to_arrow()["id"].to_pylist() == list(range(5))
+
+
+def test_sql_that_takes_more_memory_than_there_is_leaves_no_table(
+    load: Load, catalog: Catalog
+) -> None:
+    rows = pa.table({"id": np.arange(4_000_000)})
+    all_in_one = "SELECT list(id) AS ids FROM source"  # no disk helps here
+    with pytest.raises(MemoryBudgetError, match="DuckDB's half"):
+        load(rows, "db.t", transform=all_in_one, memory="32MiB")
+    assert not catalog.table_exists("db.t")
 
 
 def test_a_load_goes_to_a_branch(load: Load, catalog: Catalog) -> None:
