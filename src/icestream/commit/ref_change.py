@@ -56,12 +56,14 @@ def change_refs(
 
     Raises:
         CommitConflictError: If it lost against other commits until the time was used up.
-        CommitUnknownError: If the catalog gave no answer, and can't be asked.
+        CommitUnknownError: If the catalog gave no answer, and can't be asked, or said yes and does
+            not show it.
         CommitError: If the catalog refused it.
     """
     landing = TableLanding(table)
     backoff = Backoff.of(table.metadata.properties)
     trouble: Exception | None = None  # of a try that may have come through
+    taken: RefChange | None = None
     while True:
         try:
             metadata = landing.refresh()
@@ -77,9 +79,13 @@ def change_refs(
         change = wanted(metadata)
         if change is None:
             return metadata
+        if change == taken and not backoff.wait(Outcome.UNKNOWN):
+            silent = CommitError("it said yes, and the table is as it was before")
+            raise _unsettled(landing.name, what, silent, snapshot_id)
         unchanged = AssertTableUUID(uuid=metadata.table_uuid)
         try:
             commit_to_catalog(table, change.updates, (*change.requirements, unchanged))
+            taken = change
         except Exception as error:
             outcome = classify(error, table.catalog)
             _log.debug("%s of %s, try %s: %s", what, landing.name, backoff.tried + 1, error)

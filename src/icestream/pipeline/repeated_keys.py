@@ -8,21 +8,30 @@ from types import TracebackType
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import SortField, SortOrder
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import LongType, NestedField
 
 from icestream.memory import MemoryBudget
 from icestream.upsert.grouped_rows import GroupedRows
 from icestream.upsert.key_hash import KeyHash, Keys
 from icestream.upsert.own_columns import decoded
+from icestream.write.sort_keys import SortKeys
 
-_SCHEMA = pa.schema([("first", pa.uint64()), ("second", pa.uint64())])
+_NAMES = ("first", "second")
+_SCHEMA = pa.schema(
+    pa.field(name, pa.int64(), metadata={"PARQUET:field_id": str(number)})
+    for number, name in enumerate(_NAMES)
+)
 _Pairs = npt.NDArray[np.void]
-_PAIR = np.dtype([("first", np.uint64), ("second", np.uint64)])
+_PAIR = np.dtype([(name, np.int64) for name in _NAMES])
 
 
 class RepeatedKeys:
     """Takes keys, as numbers, and tells which came twice. A key with a null is left out.
 
-    Memory: `most_bytes`, on lease from the budget; and one of 256 groups of keys, 16 bytes each.
+    Memory: `most_bytes` and what `GroupedRows` takes to sort them, on lease from the budget.
 
     Args:
         budget: What keys are on lease from.
@@ -32,7 +41,7 @@ class RepeatedKeys:
 
     def __init__(self, budget: MemoryBudget, *, most_bytes: int, kept: int) -> None:
         self._hash = KeyHash()
-        self._rows = GroupedRows(_SCHEMA, budget=budget, most_bytes=most_bytes)
+        self._rows = GroupedRows(_SCHEMA, budget=budget, most_bytes=most_bytes, keys=_in_order())
         self._kept = kept
         self._examples = np.zeros(0, _PAIR)
 
@@ -52,9 +61,9 @@ class RepeatedKeys:
         keys = self._of(columns)
         if not len(keys):
             return
-        second = keys.second if keys.second is not None else np.zeros(len(keys), np.uint64)
-        batch = pa.record_batch([pa.array(keys.first), pa.array(second)], schema=_SCHEMA)
-        self._rows.add(batch, keys.buckets)
+        pairs = _pairs(keys)
+        columns = [pa.array(np.ascontiguousarray(pairs[name])) for name in _NAMES]
+        self._rows.add(pa.record_batch(columns, schema=_SCHEMA), keys.buckets)
 
     def count(self) -> int:
         """How many keys came more than once. No more can be added."""
@@ -92,28 +101,33 @@ class RepeatedKeys:
         return keys if keys.nulls is None else keys.where(~keys.nulls)
 
 
+def _in_order() -> SortKeys:
+    fields = [
+        NestedField(number, name, LongType(), required=True) for number, name in enumerate(_NAMES)
+    ]
+    order = SortOrder(*(SortField(field.field_id, IdentityTransform()) for field in fields))
+    return SortKeys(order, Schema(*fields), _SCHEMA)
+
+
 def _pairs(keys: Keys) -> _Pairs:
     pairs = np.zeros(len(keys), _PAIR)
-    pairs["first"] = keys.first
+    pairs["first"] = keys.first.view(np.int64)
     if keys.second is not None:
-        pairs["second"] = keys.second
+        pairs["second"] = keys.second.view(np.int64)
     return pairs
 
 
 def _repeated(batches: Iterator[pa.RecordBatch]) -> Iterator[_Pairs]:
-    """The keys of one group that are there twice, each once."""
-    parts = []
+    """Of keys in order: those that are there twice, each once."""
+    before = np.zeros(0, _PAIR)  # the last two of the batch before
     for batch in batches:
-        part = np.zeros(batch.num_rows, _PAIR)
-        part["first"] = batch.column(0).to_numpy()
-        part["second"] = batch.column(1).to_numpy()
-        parts.append(part)
-    if not parts:
-        return
-    keys = np.concatenate(parts)
-    del parts
-    keys = keys[np.lexsort((keys["second"], keys["first"]))]
-    same = keys[1:] == keys[:-1]
-    first_of_run = same.copy()
-    first_of_run[1:] &= ~same[:-1]
-    yield keys[1:][first_of_run]
+        here = np.zeros(batch.num_rows, _PAIR)
+        for name in _NAMES:
+            here[name] = batch.column(name).to_numpy()
+        keys = np.concatenate([before, here])
+        same = keys[1:] == keys[:-1]
+        is_second = same.copy()
+        is_second[1:] &= ~same[:-1]
+        found = np.flatnonzero(is_second) + 1
+        yield keys[found[found >= len(before)]]
+        before = keys[-2:]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.table import Table
+from pyiceberg.table import CommitTableResponse, Table
 
 import icestream as ice
 from icestream.pipeline.publish import AuditBranch, OutrunError
@@ -162,6 +162,18 @@ def test_a_catalog_that_never_answers_is_said_to_be_unknown(
         audit.publish(head, "L")
     assert caught.value.snapshot_id == head
     assert ids_of(audit.table) == [0, 1, 2]
+
+
+def test_a_catalog_that_says_yes_and_does_nothing_is_not_asked_for_ever(
+    audit: AuditBranch, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = _loaded(audit)
+    unchanged = CommitTableResponse(
+        metadata=audit.table.metadata, metadata_location=audit.table.metadata_location
+    )
+    monkeypatch.setattr(catalog, "commit_table", lambda *_: unchanged)
+    with pytest.raises(ice.CommitUnknownError, match="said yes, and the table is as it was"):
+        audit.publish(head, "L")
 
 
 def test_a_dropped_branch_forgets_its_load(audit: AuditBranch) -> None:
