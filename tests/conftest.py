@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,9 @@ import pytest
 
 _ON_DEMAND = ("slow", "interop")
 _SPARK = "tests/spark/"
+
+# Half of what a Spark of a few seconds takes is Java's second compiler, which is for longer runs.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

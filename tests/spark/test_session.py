@@ -134,7 +134,8 @@ def main():
 
 
 @pytest.mark.slow
-def test_spark_says_nothing_but_what_is_raised() -> None:
+def test_spark_says_nothing_but_what_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JDK_JAVA_OPTIONS")  # of the tests, which Java mentions
     source = """
 import icestream.spark as ice_spark
 

@@ -31,11 +31,7 @@ STEPS = (
     "after the commit",
     "before the report",
 )
-# A JVM that lives so shortly is sooner ready if it compiles little.
-_SETTINGS = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.sql.shuffle.partitions": "2",
-}
+_SETTINGS = {"spark.sql.shuffle.partitions": "2"}
 _END_SECONDS = 60
 _RUN_SECONDS = 240
 
