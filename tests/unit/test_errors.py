@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import inspect
 import multiprocessing
+import os
 import pickle
 import re
 from concurrent.futures import ProcessPoolExecutor
@@ -13,6 +15,7 @@ import pytest
 
 import icestream
 from icestream import errors
+from icestream.spark.task_failure import driver_error, note_error
 
 _ALL = [
     error
@@ -101,6 +104,48 @@ def test_an_error_survives_pickling_with_its_attributes(
         assert type(again) is kind
         assert str(again) == str(error)
         assert vars(again) == vars(error)
+
+
+@each_error
+def test_an_error_of_a_task_comes_out_of_sparks_text_with_its_attributes(
+    kind: type[errors.IcestreamError],
+) -> None:
+    error = _make(kind)
+    with pytest.raises(kind) as caught, note_error():
+        raise error
+    told = RuntimeError("\n".join(["Traceback", *caught.value.__notes__, "Driver stacktrace:"]))
+    again = driver_error(told, what="the job")
+    assert (type(again), str(again)) == (kind, str(error))
+    unplain = ("__notes__", "report")
+    assert {n: v for n, v in vars(again).items() if n not in unplain} == {
+        n: v for n, v in vars(error).items() if n not in unplain
+    }
+
+
+class _Forged:
+    """Code, if it is unpickled."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return exec, ("import os; os.environ['ICESTREAM_FORGED'] = 'yes'",)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        pickle.dumps(_Forged()),
+        b"no JSON",
+        b"7",
+        b'["os", "x", {}]',
+        b'["annotations", "x", {}]',
+        b'["ReadError", "x", {"code": 1}]',
+        b'[["ReadError"], "x", {}]',
+    ],
+)
+def test_a_value_of_a_row_that_looks_like_a_task_error_is_text(forged: bytes) -> None:
+    value = base64.b64encode(forged).decode("ascii")
+    error = ValueError(f"the value 'icestream-error: {value}' can't be cast to BIGINT")
+    assert driver_error(error, what="the job") is error
+    assert "ICESTREAM_FORGED" not in os.environ
 
 
 def test_an_error_without_a_split_survives_too() -> None:

@@ -1,17 +1,19 @@
 """Errors of tasks, on the driver: the same types as in one process.
 
 Spark hands the text of a worker's traceback to the driver, and no more. Our errors carry themselves
-in a note of theirs, which is a part of that text.
+in a note of theirs, which is a part of that text. Values of rows may be a part of it as well, so a
+note is data that is looked at, never code: one that somebody forged is at most an odd error.
 """
 
 from __future__ import annotations
 
 import base64
-import pickle
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from icestream import errors as kinds
 from icestream.errors import IcestreamError, TaskFailedError
 from icestream.spark.installed import pyspark_module
 
@@ -27,11 +29,9 @@ def note_error() -> Iterator[None]:
     try:
         yield
     except IcestreamError as error:
-        try:
-            text = base64.b64encode(pickle.dumps(error)).decode("ascii")
-        except Exception:  # its text is all that gets through
-            raise error from None
-        error.add_note(_NOTE + text)
+        kind = next(each for each in type(error).__mro__ if each.__module__ == kinds.__name__)
+        told = [kind.__name__, str(error), _arguments(error)]
+        error.add_note(_NOTE + base64.b64encode(json.dumps(told).encode()).decode("ascii"))
         raise
 
 
@@ -46,13 +46,8 @@ def driver_error(error: BaseException, *, what: str) -> BaseException:
         The task's own error if it was one of ours; PySpark's if the query itself is wrong; the
         error as it is if it has nothing to do with Spark; else a `TaskFailedError`.
     """
-    if (found := _FOUND.search(str(error))) is not None:
-        try:
-            inner = pickle.loads(base64.b64decode(found.group(1)))
-        except Exception:  # of another version of icestream, perhaps
-            inner = None
-        if isinstance(inner, IcestreamError):
-            return inner
+    if (inner := _noted(str(error))) is not None:
+        return inner
     if not _is_failed_job(error):
         return error
     if _NO_CODE in str(error):
@@ -63,6 +58,34 @@ def driver_error(error: BaseException, *, what: str) -> BaseException:
     return TaskFailedError(
         f"{what} failed in Spark; nothing was changed and the files are deleted: {_short(error)}"
     )
+
+
+def _arguments(error: IcestreamError) -> dict[str, object]:
+    """What it was made with, beside its text."""
+    plain = (str, int, tuple, type(None))
+    return {
+        name: value
+        for name, value in vars(error).items()
+        if isinstance(value, plain) and not name.startswith("_")
+    }
+
+
+def _noted(text: str) -> IcestreamError | None:
+    """The error of the last note in a text: what comes before it may be values of rows."""
+    found = _FOUND.findall(text)
+    if not found:
+        return None
+    try:
+        name, message, arguments = json.loads(base64.b64decode(found[-1]))
+        kind = getattr(kinds, name)
+        if not issubclass(kind, IcestreamError):
+            return None
+        made: IcestreamError = kind(
+            message, **{n: tuple(v) if isinstance(v, list) else v for n, v in arguments.items()}
+        )
+    except (ValueError, TypeError, AttributeError):  # of another version, or nothing of ours
+        return None
+    return made
 
 
 def _is_failed_job(error: BaseException) -> bool:
