@@ -43,7 +43,7 @@ from pyspark.sql import functions as sf
 
 import icestream as ice
 import icestream.spark as ice_spark
-from icestream.spark import keyed_frame, merge_job
+from icestream.spark import keyed_frame, merge_job, task_answer
 from tests.support.delete_files import commit_position_deletes
 from tests.support.loads import BY_PART, before_commits, listing, snapshots_of
 from tests.support.merges import MODES, Row, filled, nothing_in_vain, stream
@@ -177,6 +177,72 @@ def test_many_tasks_make_one_snapshot_of_a_partitioned_table_whose_rows_move(
         write_mode=mode,
     )
     assert deleted.rows_deleted == sum(1 for n in [*range(60), *range(60, 90, 2)] if n % 3 == 0)
+
+
+@pytest.mark.parametrize("few_bytes", [-1, 16 << 20], ids=["many tasks", "one task"])
+def test_no_key_and_no_row_goes_through_the_driver(
+    spark: Any, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch, few_bytes: int
+) -> None:
+    """Spark broadcasts by way of the driver."""
+    monkeypatch.setattr(keyed_frame, "_FEW_BYTES", few_bytes)
+    plans: list[str] = []
+
+    def run_tasks(frame: Any) -> Any:
+        ended = task_answer.run_tasks(frame)
+        plans.append(frame._jdf.queryExecution().executedPlan().toString())
+        return ended
+
+    monkeypatch.setattr(merge_job, "run_tasks", run_tasks)
+    _Pair(spark, _filled(catalog, _A, _B)).merge(stream(_NEW), on="id")
+    (plan,) = plans
+    assert ("SortMergeJoin" if few_bytes < 0 else "ShuffledHashJoin") in plan
+    assert "Broadcast" not in plan
+
+
+@pytest.mark.usefixtures("many_tasks")
+@pytest.mark.parametrize(
+    ("partitioned", "has_keys", "lane_bytes", "several"),
+    [
+        (True, True, 64 << 20, False),
+        (True, True, 1000, True),
+        (True, False, 1000, True),
+        (False, False, 64 << 20, True),
+    ],
+    ids=["small partition", "partition", "null keys of a partition", "null keys"],
+)
+def test_many_rows_of_one_partition_or_without_a_key_are_written_by_several_tasks(
+    spark: Any,
+    catalog: SqlCatalog,
+    monkeypatch: pytest.MonkeyPatch,
+    partitioned: bool,
+    has_keys: bool,
+    lane_bytes: int,
+    several: bool,
+) -> None:
+    monkeypatch.setattr(merge_job, "_LANE_BYTES", lane_bytes)
+    pair = _Pair(spark, _filled(catalog, _A, **({"spec": BY_PART} if partitioned else {})))
+    rows = [(2, 1, "B"), *((n if has_keys else None, 1, f"{n}") for n in range(10, 90))]
+    mode = "merge-on-read"  # so that no file is rewritten
+    report = pair.merge(stream(rows), on="id", null_keys="insert", write_mode=mode)
+    assert (report.rows_updated, report.rows_inserted) == (1, 80)
+    assert (report.files_added > 2) == several
+
+
+def test_columns_may_have_any_names(spark: Any, catalog: SqlCatalog) -> None:
+    old = pa.table({"k.x": [1, 2], "a`b": ["a", "b"], "s": [{"c.d": 1}, {"c.d": 2}]})
+
+    def make(name: str) -> Table:
+        table = catalog.create_table(name, old.schema)
+        ice.append(table, old)
+        return table
+
+    rows = pa.table(
+        {"k.x": [2, 3, 3], "a`b": ["B", "c", "d"], "s": [{"c.d": 7}, {"c.d": 8}, {"c.d": 9}]}
+    )
+    pair = _Pair(spark, make)
+    report = pair.merge(rows, on="k.x", on_duplicate="last", last_by="a`b")
+    assert (report.rows_updated, report.rows_inserted, report.rows_superseded) == (1, 1, 1)
+    assert ice_spark.append(_frame(spark, rows), pair.ours).rows_inserted == 3
 
 
 @pytest.mark.slow

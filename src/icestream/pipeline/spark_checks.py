@@ -21,6 +21,7 @@ from icestream.pipeline.checks import (
 )
 from icestream.pipeline.spark_view import as_view
 from icestream.read.scan import scan
+from icestream.spark.arrow_map import quoted
 from icestream.spark.installed import pyspark_module
 from icestream.spark.read_table import read
 from icestream.spark.task_failure import driver_error
@@ -163,7 +164,5 @@ class _SparkChecks:
         )
 
     def _column(self, name: str) -> Column:
-        path = column_path(name, self._schema)
-        quoted = ".".join(f"`{part.replace('`', '``')}`" for part in path)
-        column: Column = self._functions.col(quoted)
+        column: Column = self._functions.col(quoted(*column_path(name, self._schema)))
         return column

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from icestream.errors import DuplicateKeysError, InvalidDataError
+from icestream.spark.arrow_map import map_in_arrow, quoted_in
 from icestream.spark.installed import pyspark_module
 from icestream.spark.task_failure import note_error
 from icestream.upsert.key_hash import Keys
@@ -109,13 +110,15 @@ class KeyedFrame:
         own.append(types.StructField(_FACTS, types.BinaryType()))
         given = (types.StructField(f.name, f.dataType, True) for f in frame.schema.fields)
         schema = types.StructType([*given, *own])
-        keyed = frame.mapInArrow(_Keyed(work), schema)
+        keyed = map_in_arrow(frame, _Keyed(work), schema)
         if work.plan.options.on_duplicate == "last":
             keyed = keyed.withColumn(_ORDER, self._functions.monotonically_increasing_id())
         self._persisted = keyed.persist()
         self._kept = self._persisted.where(f"{_FACTS} is null").drop(_FACTS)
         self.frame: DataFrame = self._kept
         self.rows = 0
+        self.row_bytes = 0.0
+        self.has_null_keys = False
         self.is_small = False
         self.rows_superseded = 0
 
@@ -136,10 +139,13 @@ class KeyedFrame:
         rows = self._persisted.where(f"{_FACTS} is not null").select(_FACTS).collect()
         seen: list[_Facts] = [pickle.loads(row[0]) for row in rows]
         self.rows = sum(each.rows for each in seen)
-        self.is_small = sum(each.bytes for each in seen) <= _FEW_BYTES
+        size = sum(each.bytes for each in seen)
+        self.row_bytes = size / max(1, self.rows)
+        self.is_small = size <= _FEW_BYTES
         if self.is_small:
             self.frame = self._kept = self._kept.coalesce(1)
         nulls = sum(each.nulls for each in seen)
+        self.has_null_keys = nulls > 0
         if nulls and self._work.plan.options.null_keys == "error":
             raise self._null_keys(nulls)
         self._deduplicate()
@@ -176,7 +182,9 @@ class KeyedFrame:
         window = pyspark_module("pyspark.sql.window").Window
         order = [functions.col(_ORDER).desc()]
         if options.last_by is not None:
-            order.insert(0, self._kept[options.last_by].desc_nulls_last())
+            order.insert(
+                0, functions.col(quoted_in(self._kept.columns, options.last_by)).desc_nulls_last()
+            )
         rank = functions.row_number().over(window.partitionBy(*KEY_NAMES).orderBy(*order))
         ranked = self._kept.where(has_key).withColumn(_COUNT, rank).where(f"{_COUNT} = 1")
         self.frame = ranked.drop(_COUNT).unionByName(self._kept.where(~has_key))
@@ -184,8 +192,8 @@ class KeyedFrame:
 
     def _shown(self) -> list[Any]:
         """The key's columns, by the names that the caller knows them by."""
-        functions = self._functions
-        return [functions.col(_quoted(name)).alias(name) for name in self._key.names]
+        functions, columns = self._functions, self._kept.columns
+        return [functions.col(quoted_in(columns, name)).alias(name) for name in self._key.names]
 
     def _duplicates(self, rows: int, examples: list[Any]) -> DuplicateKeysError:
         shown = tuple(_text(row["example"]) for row in examples)
@@ -208,10 +216,6 @@ class KeyedFrame:
             "without looking for matches",
             column=missing,
         )
-
-
-def _quoted(name: str) -> str:
-    return ".".join(f"`{part}`" for part in name.split("."))
 
 
 def _text(row: Any) -> str:

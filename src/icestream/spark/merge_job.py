@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyiceberg.table import FileScanTask
 
+from icestream.spark.arrow_map import map_in_arrow, quoted
 from icestream.spark.distribution import partition_keys
 from icestream.spark.installed import pyspark_module
 from icestream.spark.keyed_frame import KEY_NAMES, KeyedFrame
@@ -19,10 +20,13 @@ from icestream.upsert.key_index import Sieve
 from icestream.upsert.merge_work import PLACE_FIELDS, MergePart, MergeWork
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 _FILE, _POSITION = (field.name for field in PLACE_FIELDS)
 _LANE = "icestream_lane"
+_PARTITION = "icestream_partition"
+_BUCKETS = 1024  # of partitions, whose rows are counted
+_LANE_BYTES = 64 << 20  # of Arrow, before rows of a partition go to one more task
 _FEW_ROWS = 200_000
 _FEW_BYTES = 32 << 20
 _KEYS_SCHEMA = f"{KEY_NAMES[0]} bigint, {KEY_NAMES[1]} bigint, {_FILE} int, {_POSITION} bigint"
@@ -78,21 +82,12 @@ def run_merge(spark: SparkSession, source: KeyedFrame, work: MergeWork, cores: i
     functions = pyspark_module("pyspark.sql.functions")
     is_small = source.is_small and _are_few(work.files)
     tasks = 1 if is_small else wanted_tasks(cores)
-    frame = source.frame
-    if work.files:
-        keys = _stored_keys(spark, source, work, tasks)
-        if is_small:  # of keys there are numbers only, and few
-            keys = keys.hint("broadcast")
-        joined = frame.join(keys, list(KEY_NAMES), "left")
-    else:
-        nothing = functions.lit(None)
-        joined = frame.withColumns({_FILE: nothing.cast("int"), _POSITION: nothing.cast("bigint")})
-    placed = joined if is_small else _spread(joined, frame, work, tasks)
+    located = _located(spark, source, work, tasks)
+    placed = located.coalesce(1) if is_small else _spread(located, source, work, tasks)
     columns = [*work.plan.stream.names, _FILE, _POSITION]
-    answers = (
-        placed.sortWithinPartitions(functions.col(_FILE).asc_nulls_last(), _POSITION)
-        .select(*(f"`{name}`" for name in columns))
-        .mapInArrow(_Applied(work), ANSWER_SCHEMA)
+    ordered = placed.sortWithinPartitions(functions.col(_FILE).asc_nulls_last(), _POSITION)
+    answers = map_in_arrow(
+        ordered.select(*(quoted(name) for name in columns)), _Applied(work), ANSWER_SCHEMA
     )
     parts, retried = run_tasks(answers)
     return replace(sum(parts, MergePart()), retried=retried)
@@ -104,14 +99,87 @@ def _are_few(files: Sequence[FileScanTask]) -> bool:
     return rows <= _FEW_ROWS and sum(task.file.file_size_in_bytes for task in files) <= _FEW_BYTES
 
 
-def _spread(joined: DataFrame, frame: DataFrame, work: MergeWork, tasks: int) -> DataFrame:
-    """All that matches in a file to one task; of the rest, the rows of a partition together."""
+def _located(spark: SparkSession, source: KeyedFrame, work: MergeWork, tasks: int) -> DataFrame:
+    """The rows with the place of what they match, or nulls.
+
+    The kinds of join are named, as Spark takes the keys of a table for a few bytes and would send
+    them all through the driver.
+    """
+    if not work.files:
+        return _without_place(source.frame)
+    keys = _stored_keys(spark, source, work, tasks)
+    if tasks == 1:  # both sides lie in one partition, so that nothing is shuffled either
+        one = source.frame.coalesce(1)
+        return one.join(keys.hint("shuffle_hash"), list(KEY_NAMES), "left")
+    keys = keys.hint("merge")  # which goes to disk where memory ends
+    if not source.has_null_keys:
+        return source.frame.join(keys, list(KEY_NAMES), "left")
+    # Nulls match nothing, and a join would bring them all to one task.
+    has_key = source.frame[KEY_NAMES[0]].isNotNull()
+    joined = source.frame.where(has_key).join(keys, list(KEY_NAMES), "left")
+    return joined.unionByName(_without_place(source.frame.where(~has_key)))
+
+
+def _without_place(frame: DataFrame) -> DataFrame:
+    nothing = pyspark_module("pyspark.sql.functions").lit(None)
+    return frame.withColumns({_FILE: nothing.cast("int"), _POSITION: nothing.cast("bigint")})
+
+
+def _spread(located: DataFrame, source: KeyedFrame, work: MergeWork, tasks: int) -> DataFrame:
+    """All that matches in a file to one task; of the rest, the rows of a partition together.
+
+    Those of a partition that has many go to several tasks, as do rows without a partition.
+    """
     functions = pyspark_module("pyspark.sql.functions")
-    together = partition_keys(frame, work.target) or [frame[name] for name in KEY_NAMES]
-    lane = functions.coalesce(functions.col(_FILE), functions.hash(*together))
-    return joined.withColumn(
+    own_lane = _number(source)
+    keys = partition_keys(located, work.target)
+    if keys:
+        located = located.withColumn(_PARTITION, functions.xxhash64(*keys))
+        lanes = _lanes(source, keys, tasks)
+        own_lane = functions.pmod(_PARTITION, functions.lit(tasks)) + functions.pmod(
+            own_lane, lanes
+        )
+    lane = functions.coalesce(functions.col(_FILE), own_lane)
+    return located.withColumn(
         _LANE, functions.pmod(lane, functions.lit(tasks)).cast("int")
     ).repartitionById(tasks, _LANE)
+
+
+def _number(source: KeyedFrame) -> Column:
+    """What tells rows apart, the same whenever it is computed."""
+    functions, types = pyspark_module("pyspark.sql.functions"), pyspark_module("pyspark.sql.types")
+    of_key = functions.xxhash64(*KEY_NAMES)
+    if not source.has_null_keys:
+        return of_key
+    plain = [
+        functions.col(quoted(field.name))
+        for field in source.frame.schema.fields
+        if isinstance(field.dataType, types.AtomicType)
+    ]
+    return functions.when(
+        functions.col(KEY_NAMES[0]).isNull(), functions.xxhash64(*plain)
+    ).otherwise(of_key)
+
+
+def _lanes(source: KeyedFrame, keys: list[Column], tasks: int) -> Column:
+    """To how many tasks the rows of a partition go, by `_PARTITION`. Numbers come to the driver."""
+    functions = pyspark_module("pyspark.sql.functions")
+    most_rows = max(1, int(_LANE_BYTES / max(1.0, source.row_bytes)))
+    bucket = functions.pmod(functions.xxhash64(*keys), functions.lit(_BUCKETS))
+    large = []
+    if source.rows > most_rows:
+        counts = source.frame.groupBy(bucket.alias("bucket")).count()
+        large = counts.where(functions.col("count") > most_rows).collect()
+    if not large:
+        return functions.lit(1)
+    known = [
+        functions.lit(number)
+        for bucket_number, rows in large
+        for number in (bucket_number, min(tasks, -(-rows // most_rows)))
+    ]
+    of_rows = functions.pmod(_PARTITION, functions.lit(_BUCKETS))
+    found = functions.try_element_at(functions.create_map(*known), of_rows)
+    return functions.coalesce(found, functions.lit(1))
 
 
 def _stored_keys(spark: SparkSession, source: KeyedFrame, work: MergeWork, tasks: int) -> DataFrame:

@@ -34,6 +34,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from icestream.spark.arrow_map import quoted
 from icestream.spark.installed import pyspark_module
 from icestream.write import transforms
 from icestream.write.types import conversion, plain
@@ -65,7 +66,7 @@ def expression(
     if isinstance(transform, VoidTransform) or not path or path[0] not in columns:
         return None
     functions = pyspark_module("pyspark.sql.functions")
-    column = functions.col(".".join(f"`{name.replace('`', '``')}`" for name in path))
+    column = functions.col(quoted(*path))
     kind = schema.find_type(source_id)
     if isinstance(transform, IdentityTransform):
         return column

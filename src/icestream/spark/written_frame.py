@@ -17,6 +17,7 @@ from icestream.commit.schema_change import SchemaConflictError
 from icestream.errors import CatalogError, InvalidArgumentError
 from icestream.memory import DEFAULT_MEMORY, parse_bytes
 from icestream.report import WriteReport
+from icestream.spark.arrow_map import map_in_arrow
 from icestream.spark.distribution import Distribution, check_distribution, distribute
 from icestream.spark.frame_schema import arrow_schema
 from icestream.spark.settings import MEMORY_SETTING
@@ -162,7 +163,7 @@ def _run(
     try:
         distributed = distribute(frame, planned.target, distribution)
         with distributed.settings():
-            answers = distributed.frame.mapInArrow(planned.task, ANSWER_SCHEMA)
+            answers = map_in_arrow(distributed.frame, planned.task, ANSWER_SCHEMA)
             results, retried = run_tasks(answers)
             return [replace(each, retried=retried) for each in results]
     except BaseException as error:

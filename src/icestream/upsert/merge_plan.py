@@ -92,7 +92,7 @@ def written_columns(options: MergeOptions, stream: pa.Schema, target: WriteTarge
 
 def _check_key(key: KeyColumns, columns: pa.Schema, table: str) -> None:
     for name in key.names:
-        if name.partition(".")[0] not in columns.names:
+        if not {name, name.partition(".")[0]} & set(columns.names):
             raise InvalidArgumentError(
                 f"the stream has no column {name!r}, by which rows of {table} are matched: it "
                 f"has {_some(columns)}"
