@@ -14,6 +14,7 @@ import icestream as ice
 import icestream.spark as ice_spark
 from icestream.commit.new_table import NewTable
 from tests.support.spark_orders import ORDERS, order_ids, orders, stored
+from tests.support.spark_stream import catalog_options
 
 TYPED = """
 select true as flag, cast(1 as byte) as tiny, cast(2 as short) as small, 3 as whole,
@@ -181,6 +182,9 @@ def test_columns_that_differ_by_case_or_not_at_all_are_refused(
         ice_spark.append(spark.sql("select 1 as id, 2 as ID"), "db.t", **options)
     with pytest.raises(ice.SchemaMismatchError, match="'id' is in the stream 2 times"):
         ice_spark.append(spark.sql("select 1 as id, 2 as id"), "db.t", **options)
+    nested = spark.sql("select array(map(1, named_struct('a', 1, 'A', 2))) as s")
+    with pytest.raises(ice.SchemaMismatchError, match=r"'s\.element\.value\.A', 's\..*\.a'"):
+        ice_spark.append(nested, "db.t", **options)
     catalog.create_table("db.orders", ORDERS)
     with pytest.raises(ice.SchemaMismatchError, match="'ID', 'id' differ by case only"):
         ice_spark.append(
@@ -188,10 +192,18 @@ def test_columns_that_differ_by_case_or_not_at_all_are_refused(
         )
     spark.conf.set("spark.sql.caseSensitive", "true")
     try:
-        ice_spark.append(spark.sql("select 1 as id, 2 as ID"), "db.t", **options)
+        frame = spark.sql("select 1 as id, 2 as ID, named_struct('a', 1, 'A', 2) as s")
+        ice_spark.append(frame, "db.t", **options)
+        writer = frame.write.format("icestream").mode("append").option("create", "true")
+        writer = writer.options(**catalog_options(catalog))
+        with pytest.raises(Exception, match="the option case-sensitive"):
+            writer.save("db.by_format")
+        writer.option("case-sensitive", "true").save("db.by_format")
     finally:
         spark.conf.unset("spark.sql.caseSensitive")
-    assert catalog.load_table("db.t").schema().column_names == ["id", "ID"]
+    for name in ("db.t", "db.by_format"):
+        columns = ["id", "ID", "s.a", "s.A", "s"]
+        assert catalog.load_table(name).schema().column_names == columns
 
 
 def test_a_frame_of_nulls_alone_makes_no_table(spark: Any, catalog: SqlCatalog) -> None:

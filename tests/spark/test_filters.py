@@ -77,6 +77,7 @@ SCHEMA = Schema(
     NestedField(17, "items", ListType(18, LongType(), element_required=False)),
     NestedField(19, "a.b", LongType()),
 )
+_LONG_DECIMALS = Schema(NestedField(1, "d", DecimalType(38, 10), required=False))
 
 
 def _rows() -> list[dict[str, Any]]:
@@ -267,6 +268,15 @@ def test_spark_gets_the_rows_that_it_would_have_left_itself(
 )
 def test_a_filter_without_an_exact_counterpart_is_left_to_spark(spark_filter: Any) -> None:
     assert pushed(spark_filter, SCHEMA) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "is_exact"),
+    [("123456789012345678901234567.0000000001", True), ("1" * 29, False), ("1E+40", False)],
+)
+def test_a_decimal_may_have_as_many_digits_as_its_column(value: str, is_exact: bool) -> None:
+    found = pushed(EqualTo(("d",), Decimal(value)), _LONG_DECIMALS)
+    assert (found is not None) == is_exact
 
 
 @pytest.mark.parametrize(

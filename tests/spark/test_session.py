@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 import icestream.spark as ice_spark
-from icestream.errors import InvalidArgumentError
+from icestream.errors import InvalidArgumentError, MissingExtraError
 from icestream.memory import DEFAULT_MEMORY, parse_bytes
+from icestream.spark.installed import pyspark_module
 from icestream.spark.spark_session import logging_settings
 from icestream.spark.task_plan import SessionDefaults
 from tests.support.process import run_in_fresh_process
@@ -95,6 +96,20 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 
 def test_the_defaults_of_a_session_are_those_of_the_library() -> None:
     assert SessionDefaults().memory_bytes == parse_bytes(DEFAULT_MEMORY)
+
+
+@pytest.mark.parametrize(
+    ("version", "is_enough"), [("3.5.6", False), ("4.0.1", False), ("4.1.0.dev0", True)]
+)
+def test_a_pyspark_that_is_too_old_is_named(
+    monkeypatch: pytest.MonkeyPatch, version: str, is_enough: bool
+) -> None:
+    monkeypatch.setattr("pyspark.__version__", version)
+    if is_enough:
+        assert pyspark_module("pyspark.sql").__name__ == "pyspark.sql"
+        return
+    with pytest.raises(MissingExtraError, match=f"4.1 or newer, and {version} is installed"):
+        ice_spark.register(object())
 
 
 def test_importing_icestream_spark_does_not_import_pyspark() -> None:

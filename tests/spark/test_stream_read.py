@@ -262,6 +262,8 @@ def test_an_expired_snapshot_and_a_rollback_end_the_stream(
         stream.next()
     with pytest.raises(StreamError, match="from that time have expired"):
         Stream(catalog, start_timestamp="0").next()
+    with pytest.raises(ice.InvalidArgumentError, match="yet to come: start=latest"):
+        Stream(catalog, start_timestamp="9999-01-01T00:00:00").next()
     stream = Stream(catalog)
     stream.next()
     third = table.refresh().metadata.current_snapshot_id

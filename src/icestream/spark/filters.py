@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal, InvalidOperation
 from math import isnan
 from typing import Any
 from uuid import UUID
@@ -56,6 +56,7 @@ from pyiceberg.types import (
 
 _EPOCH = datetime(1970, 1, 1)
 _MICROSECOND = timedelta(microseconds=1)
+_EXACT = Context(prec=38)  # digits that a column may have
 _ORDERED = (
     IntegerType, LongType, FloatType, DoubleType, DecimalType, DateType, TimestampType,
     TimestamptzType, StringType,
@@ -232,7 +233,10 @@ def _of_type(*types: type) -> Callable[[Any, Any], Literal[Any] | None]:
 def _decimal(value: Any, kind: DecimalType) -> Literal[Any] | None:
     if not isinstance(value, Decimal) or not value.is_finite():
         return None
-    scaled = value.quantize(Decimal(1).scaleb(-kind.scale))
+    try:
+        scaled = value.quantize(Decimal(1).scaleb(-kind.scale), context=_EXACT)
+    except InvalidOperation:  # more digits than any column has
+        return None
     fits = scaled == value and len(scaled.as_tuple().digits) <= kind.precision
     return literal(scaled) if fits else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -223,6 +224,11 @@ class FollowedBranch:
 
     def _at(self, start_ms: int) -> StreamOffset:
         """The newest snapshot that is not younger."""
+        if start_ms > time.time() * 1000:
+            raise InvalidArgumentError(
+                f"start-timestamp is {start_ms}, which is yet to come: start=latest follows "
+                f"{self.name} from now on"
+            )
         oldest = None
         for snapshot in self._back():
             if snapshot.timestamp_ms <= start_ms:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
+from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from icestream.errors import SchemaMismatchError, UnsupportedFeatureError
 from icestream.spark.installed import pyspark_module
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import StructType as SparkStruct
 
 _UNSUPPORTED = (
     "CalendarIntervalType",
@@ -26,7 +27,7 @@ _UNSUPPORTED = (
 )
 
 
-def arrow_schema(schema: StructType) -> pa.Schema:
+def arrow_schema(schema: SparkStruct) -> pa.Schema:
     """The Arrow schema in which tasks get a frame's rows.
 
     Raises:
@@ -70,21 +71,51 @@ def refuse_case_clashes(stream: pa.Schema, schema: Schema | None, *, table: str)
     Raises:
         SchemaMismatchError: Listing every clash.
     """
-    named: dict[str, set[str]] = defaultdict(set)
-    for name in stream.names:
-        named[name.lower()].add(name)
-    existing = {field.name for field in schema.fields} if schema is not None else set()
-    for name in existing:
-        if name.lower() in named:
-            named[name.lower()].add(name)
-    clashes = [sorted(names) for names in named.values() if len(names) > 1]
-    # A table that has both already was made by somebody who knows.
-    clashes = [names for names in clashes if not existing.issuperset(names)]
+    known = schema.as_struct() if schema is not None else None
+    clashes = [
+        [path + name for name in names]
+        for path, fields, existing in _structs(pa.struct(list(stream)), known, "")
+        for names in _clashes({field.name for field in fields}, existing)
+    ]
     if not clashes:
         return
     told = tuple(f"columns {', '.join(map(repr, names))} differ by case only" for names in clashes)
     raise SchemaMismatchError(
         f"the frame can't be written to table {table}: {'; '.join(told)}: rename them, or set "
-        "spark.sql.caseSensitive to true if they are to be columns of their own",
+        "spark.sql.caseSensitive to true (with format('icestream'), the option case-sensitive) if "
+        "they are to be columns of their own",
         differences=told,
     )
+
+
+def _clashes(given: set[str], existing: set[str]) -> Iterator[list[str]]:
+    named: dict[str, set[str]] = defaultdict(set)
+    for name in given:
+        named[name.lower()].add(name)
+    for name in existing:
+        if name.lower() in named:
+            named[name.lower()].add(name)
+    for names in named.values():
+        # A table that has both already was made by somebody who knows.
+        if len(names) > 1 and not existing.issuperset(names):
+            yield sorted(names)
+
+
+def _structs(
+    kind: pa.DataType, known: IcebergType | None, path: str
+) -> Iterator[tuple[str, list[pa.Field], set[str]]]:
+    """Every struct in a type: where it is, its fields, and the names that the table has there."""
+    if pa.types.is_struct(kind):
+        below = known.fields if isinstance(known, StructType) else ()
+        types = {field.name: field.field_type for field in below}
+        yield path, list(kind), set(types)
+        for field in kind:
+            yield from _structs(field.type, types.get(field.name), f"{path}{field.name}.")
+    elif pa.types.is_map(kind):
+        of_key = known.key_type if isinstance(known, MapType) else None
+        of_value = known.value_type if isinstance(known, MapType) else None
+        yield from _structs(kind.key_type, of_key, f"{path}key.")
+        yield from _structs(kind.item_type, of_value, f"{path}value.")
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        of_element = known.element_type if isinstance(known, ListType) else None
+        yield from _structs(kind.value_type, of_element, f"{path}element.")

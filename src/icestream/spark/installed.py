@@ -8,14 +8,22 @@ from typing import Any
 
 from icestream.errors import MissingExtraError
 
+_OLDEST = (4, 1)
+
 
 def pyspark_module(name: str = "pyspark") -> ModuleType:
     """A module of PySpark.
 
     Raises:
-        MissingExtraError: If PySpark is not installed.
+        MissingExtraError: If PySpark is not installed, or too old.
     """
     try:
+        version = import_module("pyspark").__version__
+        if tuple(map(int, version.split(".")[:2])) < _OLDEST:
+            raise MissingExtraError(
+                f"icestream.spark needs PySpark {'.'.join(map(str, _OLDEST))} or newer, and "
+                f"{version} is installed: pip install 'icestream[spark]'"
+            )
         return import_module(name)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("pyspark", "py4j"):

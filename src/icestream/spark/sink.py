@@ -7,6 +7,7 @@
 | `property.<name>` | for the snapshot's summary |
 | `overwrite-mode` | of mode `overwrite`: `all` (default), or `dynamic` for the frame's partitions |
 | `overwrite-where` | of mode `overwrite`: a filter; the rows that it is true for go |
+| `case-sensitive` | `true`: columns may differ by case only, as with `spark.sql.caseSensitive` |
 | `create` | `true`: create the table if it is not there |
 | `partition-by`, `sort-by`, `table-property.<name>` | of a table that is created |
 
@@ -40,6 +41,7 @@ from icestream.write.table_writer import Written
 _CATALOG, _PROPERTY, _TABLE_PROPERTY = "catalog.", "property.", "table-property."
 _KNOWN = (
     "branch",
+    "case-sensitive",
     "catalog",
     "create",
     "load-id",
@@ -98,9 +100,10 @@ class SinkOptions:
             branch=options.get("branch"),
             properties=_below(options, _PROPERTY),
             load_id=options.get("load-id"),
+            case_sensitive=_is_true(options, "case-sensitive"),
         )
         creation = Creation.of(
-            _choice(options, "create", ("true", "false"), "false") == "true",
+            _is_true(options, "create"),
             split_texts(options.get("partition-by", "")),
             split_texts(options.get("sort-by", "")),
             _below(options, _TABLE_PROPERTY),
@@ -212,6 +215,10 @@ def _below(options: Mapping[str, str], prefix: str) -> dict[str, str]:
         for name, value in options.items()
         if name.startswith(prefix)
     }
+
+
+def _is_true(options: Mapping[str, str], name: str) -> bool:
+    return _choice(options, name, ("true", "false"), "false") == "true"
 
 
 def _choice(options: Mapping[str, str], name: str, choices: tuple[str, ...], default: str) -> str:
