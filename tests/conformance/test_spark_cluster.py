@@ -21,7 +21,7 @@ from tests.conformance.engines import Engine, OnSpark, opened
 from tests.conformance.pipelined import loads_the_same_as_in_process
 from tests.conformance.shipped import bare_python, packed_environment, shipped_round
 from tests.conformance.streamed import copies_and_merges_exactly_once
-from tests.support.killing_io import FLAG, PATH
+from tests.support.killing_io import FLAG, PATH, WORKER
 from tests.support.loads import make_table, snapshots_of
 from tests.support.merges import filled
 from tests.support.process import REPOSITORY
@@ -138,6 +138,30 @@ def test_an_executor_that_dies_while_rows_are_merged_changes_none_twice(
         assert {file.path.removeprefix("file://") for file in orphans.files} == there - named
     assert (there == named) == cleans
     assert stored_files(folder_of(table)) == named
+
+
+def test_workers_that_die_while_rows_are_written_and_merged_cost_none(
+    killing: SqlCatalog, tmp_path: Path
+) -> None:
+    """Two of three: each with its executor, and for good."""
+    flag = Path(killing.properties[FLAG])
+    table = make_table(killing, **_SMALL_FILES)
+    properties = dict(killing.properties)
+    with (
+        spark_cluster(tmp_path / "three", workers=3, env={"PYTHONPATH": str(REPOSITORY)}) as three,
+        SparkProcess(master=three.url, memory="64MB", config=_SETTINGS) as process,
+    ):
+        for alive, job in ((2, _append), (1, _merge)):
+            flag.write_text(WORKER)
+            more = () if job is _append else ("copy-on-write", True)
+            process.call(job, properties, _ROWS, *more)
+            assert not flag.exists()
+            assert sum(worker.poll() is None for worker in three.workers) == alive
+    found = table.refresh().scan().to_arrow()
+    assert sorted(found["id"].to_pylist()) == list(range(_ROWS + _ROWS // 2))
+    assert found["text"].to_pylist().count("new") == _ROWS
+    assert len(snapshots_of(table)) == 2
+    assert stored_files(folder_of(table)) == referenced_files(table)
 
 
 def _append(spark: Any, properties: dict[str, str], rows: int) -> Any:

@@ -1,8 +1,8 @@
-"""A real FileIO that kills the executor it runs in, once, in the middle of writing.
+"""A real FileIO that kills the executor it runs in, once, in the middle of writing; its worker too.
 
 A catalog with the property `py-io-impl` set to `PATH` makes it. It acts only in Python workers of
 Spark, and only while the file that the property `test.kill-flag` names is there: whoever takes
-that file away is the one that kills.
+that file away is the one that kills. If `WORKER` is in it, the cluster's worker dies as well.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 
 PATH = "tests.support.killing_io.KillingFileIO"
 FLAG = "test.kill-flag"
+WORKER = "worker"
+_TAKEN = ".taken"
 
 _written: set[str] = set()
 
@@ -29,8 +31,9 @@ class KillingFileIO(PyArrowFileIO):
             # All files of an attempt have the same name but for the number at the end.
             mates = [other for other in _written - {path} if _attempt(other) == _attempt(path)]
             _written.add(path)
-            if any(Path(mate).exists() for mate in mates) and _take(Path(self.properties[FLAG])):
-                _kill_executor()
+            flag = Path(self.properties[FLAG])
+            if any(Path(mate).exists() for mate in mates) and _take(flag):
+                _kill_executor(with_worker=flag.with_suffix(_TAKEN).read_text() == WORKER)
         return super().new_output(location)
 
 
@@ -44,19 +47,25 @@ def _is_worker() -> bool:
 
 def _take(flag: Path) -> bool:
     try:
-        flag.rename(flag.with_suffix(".taken"))
+        flag.rename(flag.with_suffix(_TAKEN))
     except FileNotFoundError:
         return False
     return True
 
 
-def _kill_executor() -> None:
+def _kill_executor(*, with_worker: bool) -> None:
     """The JVM first, then all its Python workers: none of them can clean up."""
     daemon = os.getppid()
-    executor = int(Path(f"/proc/{daemon}/stat").read_text().rpartition(")")[2].split()[1])
+    executor = _parent(daemon)
     others = [pid for pid in _children(daemon) if pid != os.getpid()]
+    if with_worker:
+        os.kill(_parent(executor), signal.SIGKILL)
     for pid in (executor, daemon, *others, os.getpid()):
         os.kill(pid, signal.SIGKILL)
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def _children(parent: int) -> list[int]:
