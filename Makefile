@@ -98,7 +98,8 @@ SPARK_43 := 'pyspark==4.3.*'
 spark-matrix-%: .venv-spark%/.installed
 	.venv-spark$*/bin/python -m pytest -m 'slow or not slow' -W ignore::ResourceWarning \
 	    -W ignore::pytest.PytestUnraisableExceptionWarning tests/conformance/test_spark_local.py \
-	    tests/spark/test_append.py tests/spark/test_format_read.py tests/spark/test_session.py
+	    tests/spark/test_append.py tests/spark/test_format_read.py tests/spark/test_session.py \
+	    tests/spark/test_merge.py tests/spark/test_stream_read.py
 
 spark-matrix: spark-matrix-41 spark-matrix-42 spark-matrix-43  ## Some tests on each PySpark line
 

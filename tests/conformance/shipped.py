@@ -51,7 +51,11 @@ def packed_environment(folder: Path) -> Path:
 def shipped_round(
     spark: Any, properties: dict[str, str], table: str, environment: str | None
 ) -> tuple[str, list[int]]:
-    """Fail without the code; ship it; append, merge and read. Returns the failure, and the ids."""
+    """Fail without the code; ship it; append, merge and read, by helpers and by the format.
+
+    Returns:
+        The failure, and the ids.
+    """
     catalog = opened(properties)
     frame = spark.range(0, _ROWS, 1, 2).selectExpr("id", "id as part", "'old' as text")
     try:
@@ -64,7 +68,13 @@ def shipped_round(
         ice_spark.append(frame, table, catalog=catalog)
         more = spark.range(_ROWS // 2, _ROWS * 2).selectExpr("id", "id as part", "'new' as text")
         ice_spark.merge(more, table, catalog=catalog, on="id")
+        last = spark.range(_ROWS * 2, _ROWS * 3).selectExpr("id", "id as part", "'last' as text")
+        options = {f"catalog.{name}": value for name, value in properties.items()}
+        options["catalog"] = "tests"
+        last.write.format("icestream").mode("append").options(**options).save(table)
         found: pa.Table = ice_spark.read(spark, table, catalog=catalog, columns=["id"]).toArrow()
+        by_format = spark.read.format("icestream").options(**options).load(table)
+        assert by_format.count() == found.num_rows
         return failure, sorted(found["id"].to_pylist())
     finally:
         catalog.close()

@@ -21,7 +21,7 @@ from tests.conformance.engines import Engine, OnSpark, opened
 from tests.conformance.pipelined import loads_the_same_as_in_process
 from tests.conformance.shipped import bare_python, packed_environment, shipped_round
 from tests.conformance.streamed import copies_and_merges_exactly_once
-from tests.support.killing_io import FLAG, PATH, WORKER
+from tests.support.killing_io import AWAKE, FLAG, PATH, STOP, WORKER
 from tests.support.loads import make_table, snapshots_of
 from tests.support.merges import filled
 from tests.support.process import REPOSITORY
@@ -209,7 +209,7 @@ def test_executors_without_icestream_get_it_from_the_driver(
         )
     assert "TaskFailedError" in failure
     assert "No module named 'icestream'" in failure
-    assert ids == list(range(200))
+    assert ids == list(range(300))
 
 
 @pytest.mark.parametrize("way", ["helper", "format"])
@@ -228,6 +228,26 @@ def test_the_slower_of_two_attempts_at_the_same_rows_adds_nothing(
     ids = table.refresh().scan().to_arrow()["id"].to_pylist()
     assert sorted(ids) == list(range(_ROWS))
     assert len(snapshots_of(table)) == 1
+    ice.orphans(table, older_than=0, delete=True)
+    assert stored_files(folder_of(table)) == referenced_files(table)
+
+
+def test_the_slower_of_two_attempts_at_the_same_matches_changes_nothing(
+    cluster: SparkCluster, killing: SqlCatalog
+) -> None:
+    flag = Path(killing.properties[FLAG])
+    flag.write_text(STOP)
+    table = filled(killing, [(n, 0, f"{n}") for n in range(_ROWS)], **_SMALL_FILES)
+    with SparkProcess(
+        master=cluster.url, memory="64MB", config={**_SETTINGS, **_SPECULATION}
+    ) as process:
+        process.call(_merge, dict(killing.properties), _ROWS, "copy-on-write", True)
+        assert not flag.exists()
+        assert not flag.with_suffix(AWAKE).exists(), "nobody waited for the task that stopped"
+    found = table.refresh().scan().to_arrow()
+    assert sorted(found["id"].to_pylist()) == list(range(_ROWS + _ROWS // 2))
+    assert found["text"].to_pylist().count("new") == _ROWS
+    assert len(snapshots_of(table)) == 2
     ice.orphans(table, older_than=0, delete=True)
     assert stored_files(folder_of(table)) == referenced_files(table)
 

@@ -82,4 +82,4 @@ def test_a_server_without_icestream_gets_it_from_the_client(
             shipped_round, dict(catalog.properties), "db.t", environment=archive
         )
     assert "No module named 'icestream'" in failure
-    assert ids == list(range(200))
+    assert ids == list(range(300))

@@ -2,13 +2,15 @@
 
 A catalog with the property `py-io-impl` set to `PATH` makes it. It acts only in Python workers of
 Spark, and only while the file that the property `test.kill-flag` names is there: whoever takes
-that file away is the one that kills. If `WORKER` is in it, the cluster's worker dies as well.
+that file away is the one that kills. If `WORKER` is in it, the cluster's worker dies as well; with
+`STOP`, nothing dies, and the task stops for long.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 from pyiceberg.io import OutputFile
@@ -17,7 +19,10 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 PATH = "tests.support.killing_io.KillingFileIO"
 FLAG = "test.kill-flag"
 WORKER = "worker"
+STOP = "stop"
+AWAKE = ".awake"
 _TAKEN = ".taken"
+_STOP_SECONDS = 60
 
 _written: set[str] = set()
 
@@ -33,7 +38,12 @@ class KillingFileIO(PyArrowFileIO):
             _written.add(path)
             flag = Path(self.properties[FLAG])
             if any(Path(mate).exists() for mate in mates) and _take(flag):
-                _kill_executor(with_worker=flag.with_suffix(_TAKEN).read_text() == WORKER)
+                told = flag.with_suffix(_TAKEN).read_text()
+                if told == STOP:
+                    time.sleep(_STOP_SECONDS)
+                    flag.with_suffix(AWAKE).touch()
+                else:
+                    _kill_executor(with_worker=told == WORKER)
         return super().new_output(location)
 
 
