@@ -18,6 +18,7 @@ from icestream.spark.settings import MEMORY_SETTING
 from icestream.spark.sink import IcestreamWriter, SinkOptions, split_texts
 from icestream.spark.source import IcestreamSource
 from tests.support.spark_orders import ORDERS, order_ids, orders, stored
+from tests.support.spark_stream import append_orders
 
 BY_REGION = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region"))
 
@@ -78,6 +79,22 @@ def test_overwriting_takes_all_or_a_filter_or_the_frames_partitions(
     _write(orders(spark, 2, first=7), catalog, "overwrite").save("db.orders")
     assert order_ids(table) == [7, 8]
     assert len(table.metadata.snapshots) == 4
+
+
+def test_a_branch_gets_the_rows_and_main_stays_as_it_is(spark: Any, catalog: SqlCatalog) -> None:
+    table = catalog.create_table("db.orders", ORDERS)
+    start = append_orders(table, 0, 2)
+    table.manage_snapshots().create_branch(start, "audit").commit()
+    _write(orders(spark, 3, first=10), catalog, branch="audit").save("db.orders")
+    assert order_ids(table, branch="audit") == [0, 1, 10, 11, 12]
+    _write(orders(spark, 2, first=20), catalog, "overwrite", branch="audit").save("db.orders")
+    assert order_ids(table, branch="audit") == [20, 21]
+    assert order_ids(table) == [0, 1]
+    main = table.snapshot_by_name("main")
+    assert main is not None
+    assert main.snapshot_id == start
+    with pytest.raises(PySparkException, match=r"InvalidArgumentError: .*'missing'"):
+        _write(orders(spark, 1), catalog, branch="missing").save("db.orders")
 
 
 def test_a_missing_table_is_created_and_evolves(spark: Any, catalog: SqlCatalog) -> None:

@@ -196,6 +196,42 @@ def test_micro_batches_are_merged_once(
     assert merges[0].summary["icestream.query-id"]
 
 
+def test_a_query_creates_the_table_that_it_is_told_to(
+    spark: Any, catalog: SqlCatalog, tmp_path: Path
+) -> None:
+    write_orders(tmp_path, 0, 10)
+    write_orders(tmp_path, 10, 15)
+    copying = Copying(spark, catalog, tmp_path, into="db.new", stream_id="new")
+    options = {
+        "create": "true",
+        "partition-by": "bucket(2, id), region",
+        "table-property.owner": "us",
+        "property.by": "spark",
+    }
+    # Two micro-batches: the second finds the table that the first has made.
+    copying.run(copying.files(maxFilesPerTrigger="1"), **options)
+    table = catalog.load_table("db.new")
+    assert order_ids(table) == list(range(15))
+    assert [field.name for field in table.spec().fields] == ["id_bucket", "region"]
+    assert table.properties["owner"] == "us"
+    assert [snapshot.summary["by"] for snapshot in table.metadata.snapshots] == ["spark"] * 2
+
+
+def test_a_branch_gets_the_rows_of_a_query_and_the_table_its_new_column(
+    spark: Any, catalog: SqlCatalog, tmp_path: Path, copy: Table
+) -> None:
+    start = append_orders(copy, 0, 2)
+    copy.manage_snapshots().create_branch(start, "audit").commit()
+    write_orders(tmp_path, 10, 13)
+    copying = Copying(spark, catalog, tmp_path, into="db.copy", stream_id="copy")
+    noted = copying.files().withColumn("note", sf.lit("new"))
+    copying.run(noted, **{"branch": "audit", "schema-mode": "evolve"})
+    assert order_ids(copy) == [0, 1]
+    assert order_ids(copy, branch="audit") == [0, 1, 10, 11, 12]
+    assert copy.schema().column_names == ["id", "region", "price", "note"]
+    assert order_ids(copy, branch="audit", where="note = 'new'") == [10, 11, 12]
+
+
 @pytest.mark.parametrize(
     ("options", "complete", "message"),
     [

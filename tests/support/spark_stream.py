@@ -106,16 +106,17 @@ class Copying:
         self._into = into
         self._stream_id = stream_id
 
-    def run(self, frame: Any | None = None) -> Any:
+    def run(self, frame: Any | None = None, **options: str) -> Any:
         """Copy what is there, of a frame or of `db.orders`, and end."""
-        writer = self.writer(self.source() if frame is None else frame)
+        writer = self.writer(self.source() if frame is None else frame).options(**options)
         query = writer.trigger(availableNow=True).start(self._into)
         query.awaitTermination()
         return query
 
-    def files(self) -> Any:
+    def files(self, **options: str) -> Any:
         """The frame of the orders that `write_orders` has written."""
-        return self._spark.readStream.schema(ORDERS_DDL).parquet(str(_incoming(self._folder)))
+        reader = self._spark.readStream.schema(ORDERS_DDL).options(**options)
+        return reader.parquet(str(_incoming(self._folder)))
 
     def source(self, **options: str) -> Any:
         """The frame of `db.orders`."""
