@@ -1,4 +1,4 @@
-"""A merge load whose driver is killed: the table is whole all the time, and exact in the end."""
+"""A load whose driver is killed: the table is whole all the time, and exact in the end."""
 
 from __future__ import annotations
 
@@ -120,6 +120,36 @@ def test_a_merge_that_creates_its_table_leaves_all_of_it_or_nothing(
         assert _rows(table.refresh()) == wanted
     finally:
         catalog.close()
+
+
+@pytest.mark.parametrize("mode", ["append", "replace"])
+@pytest.mark.parametrize("step", ["after files are written", "after the commit"])
+def test_an_append_or_replace_whose_driver_is_killed_is_done_once_by_the_next_run(
+    spark: Any, tmp_path: Path, step: str, mode: Any
+) -> None:
+    catalog = _prepare(tmp_path)
+    added = [(number, 7.0) for number in _CHANGED]
+    wanted = sorted(added if mode == "replace" else [*_BEFORE.items(), *added])
+    try:
+        with KilledDriver(tmp_path, "db.t", step, mode) as driver:
+            assert driver.ended() == -signal.SIGKILL
+            assert driver.left() == []
+        committed = step == "after the commit"
+        table = catalog.load_table("db.t")
+        assert _pairs(table) == (wanted if committed else sorted(_BEFORE.items()))
+        report = load(tmp_path, "db.t", catalog, spark, mode)
+        assert report.already_committed == committed
+        assert _pairs(table.refresh()) == wanted
+        assert len(table.metadata.snapshots) == _FILES + 1
+        ice.orphans(table, older_than=0, delete=True)
+        assert stored_files(folder_of(table)) == referenced_files(table)
+    finally:
+        catalog.close()
+
+
+def _pairs(table: Table) -> list[tuple[int, float]]:
+    read = table.scan().to_arrow()
+    return sorted(zip(read["id"].to_pylist(), read["price"].to_pylist(), strict=True))
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,8 @@
-"""A merge load on embedded Spark whose driver dies by SIGKILL: run as a process of its own.
+"""A load on embedded Spark whose driver dies by SIGKILL: run as a process of its own.
 
-`python -m tests.support.killed_spark_load FOLDER TABLE [STEP]` says `ready` when Spark runs, and
-`done` when the load is. With a step it dies there; whoever started it may kill it at any time. It
-is started as the leader of a session, by which everything that it has started is found.
+`python -m tests.support.killed_spark_load FOLDER TABLE STEP MODE` says `ready` when Spark runs, and
+`done` when the load is. It dies at the step, unless that is empty; whoever started it may kill it
+at any time. It is the leader of a session, by which everything that it has started is found.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
 import icestream as ice
+from icestream.pipeline.load_spec import LoadMode
 from tests.support.process import REPOSITORY
 from tests.support.tables import make_catalog
 
@@ -40,13 +41,14 @@ class KilledDriver:
     """A driver that is killed, and what it leaves running. As a context it leaves nothing.
 
     Args:
-        folder: As of `load`; likewise table.
+        folder: As of `load`; likewise table and mode.
         step: Where it kills itself.
     """
 
-    def __init__(self, folder: Path, table: str, step: str = "") -> None:
+    def __init__(self, folder: Path, table: str, step: str = "", mode: LoadMode = "merge") -> None:
+        module = "tests.support.killed_spark_load"
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.killed_spark_load", str(folder), table, step],
+            [sys.executable, "-m", module, str(folder), table, step, mode],
             cwd=REPOSITORY,
             stdout=subprocess.PIPE,
             text=True,
@@ -105,13 +107,15 @@ class KilledDriver:
         return found
 
 
-def load(folder: Path, table: str, catalog: Catalog, spark: Any) -> ice.LoadReport:
-    """Merge `FOLDER/changes` into a table, under an id of its own."""
+def load(
+    folder: Path, table: str, catalog: Catalog, spark: Any, mode: LoadMode = "merge"
+) -> ice.LoadReport:
+    """Load `FOLDER/changes` into a table, under an id of its own."""
     report = ice.load(
         folder / "changes",
         table,
-        mode="merge",
-        keys="id",
+        mode=mode,
+        keys="id" if mode == "merge" else None,
         load_id="the changes",
         catalog=catalog,
         spark=spark,
@@ -121,15 +125,17 @@ def load(folder: Path, table: str, catalog: Catalog, spark: Any) -> ice.LoadRepo
     return report
 
 
-def _kill_at(step: str) -> None:
+def _kill_at(step: str, mode: LoadMode) -> None:
     from icestream.pipeline import load_run
-    from icestream.spark import merge_frame
+    from icestream.spark import merge_frame, written_frame
     from icestream.spark.keyed_frame import KeyedFrame
 
     when, _, what = step.partition(" ")
     home, name = {
         "keys are checked": (KeyedFrame, "check"),
-        "files are written": (merge_frame, "run_merge"),
+        "files are written": (
+            (merge_frame, "run_merge") if mode == "merge" else (written_frame, "_run")
+        ),
         "the commit": (SqlCatalog, "commit_table"),
         "the report": (load_run, "store_report"),
     }[what]
@@ -143,19 +149,19 @@ def _kill_at(step: str) -> None:
     setattr(home, name, killed)
 
 
-def main(folder: Path, table: str, step: str) -> None:
+def main(folder: Path, table: str, step: str, mode: LoadMode) -> None:
     import icestream.spark as ice_spark
 
     spark = ice_spark.session("local[2]", memory="64MB", config=_SETTINGS)
     if step:
-        _kill_at(step)
+        _kill_at(step, mode)
     catalog = make_catalog(folder)
     print("ready", flush=True)  # noqa: T201
-    load(folder, table, catalog, spark)
+    load(folder, table, catalog, spark, mode)
     print("done", flush=True)  # noqa: T201
     catalog.close()
     spark.stop()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3])
+    main(Path(sys.argv[1]), *sys.argv[2:])
