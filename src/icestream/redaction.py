@@ -23,6 +23,11 @@ def redact(text: str, properties: Mapping[str, str] | None = None) -> str:
     return _PARAMETER.sub(rf"\1{_HIDDEN}", text)
 
 
+def error_text(error: BaseException, properties: Mapping[str, str] | None = None) -> str:
+    """What an error of a catalog says, and of which type it is, without secrets."""
+    return f"{type(error).__name__}: {redact(str(error), properties)}"
+
+
 def without_password(uri: str) -> str:
     """The address alone: a database's often has a password in it."""
     before, separator, after = _ORACLE.sub(r"\1:@", uri).partition("://")

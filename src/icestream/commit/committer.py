@@ -26,6 +26,7 @@ from icestream.errors import (
     CommitUnknownError,
     IcestreamError,
 )
+from icestream.redaction import error_text
 
 Updates = tuple[TableUpdate, ...]
 Requirements = tuple[TableRequirement, ...]
@@ -126,7 +127,7 @@ class Committer:
             raise self._unknown(error) from error
         if outcome is Outcome.REFUSED:
             raise CommitError(
-                f"the catalog refused the commit to {self._name}: {type(error).__name__}: {error}"
+                f"the catalog refused the commit to {self._name}: {self._text(error)}"
             ) from error
 
     def _prepare(self) -> tuple[Produced, Updates, Requirements]:
@@ -222,10 +223,12 @@ class Committer:
         try:
             self._table.refresh()
         except NoSuchTableError as error:
-            raise CatalogError(f"table {self._name} does not exist (any more): {error}") from error
+            raise CatalogError(
+                f"table {self._name} does not exist (any more): {self._text(error)}"
+            ) from error
         except Exception as error:
             raise CatalogError(
-                f"the catalog could not be asked for {self._name}: {type(error).__name__}: {error}"
+                f"the catalog could not be asked for {self._name}: {self._text(error)}"
             ) from error
 
     def _given_up(self, error: Exception, tried: int) -> IcestreamError:
@@ -240,10 +243,13 @@ class Committer:
     def _unknown(self, error: Exception) -> CommitUnknownError:
         return CommitUnknownError(
             f"the catalog did not say whether the commit to {self._name} happened "
-            f"({type(error).__name__}: {error}). No file was deleted: if the table has snapshot "
+            f"({self._text(error)}). No file was deleted: if the table has snapshot "
             f"{self._snapshot_id}, it did; if not, icestream.orphans finds the files",
             snapshot_id=self._snapshot_id,
         )
+
+    def _text(self, error: Exception) -> str:
+        return error_text(error, self._table.catalog.properties)
 
     def _set_uncertain(self, uncertain: bool) -> None:
         self._uncertain = uncertain

@@ -15,6 +15,7 @@ from icestream.commit.committer import Committed, Committer
 from icestream.commit.in_flight import InFlightWrite
 from icestream.commit.staged import StagedChange
 from icestream.errors import CatalogError, InvalidArgumentError
+from icestream.redaction import error_text
 from icestream.write.target import WriteTarget
 
 
@@ -35,7 +36,8 @@ class TableLanding:
             ) from error
         except Exception as error:
             raise CatalogError(
-                f"the catalog could not be asked for {self.name}: {type(error).__name__}: {error}"
+                f"the catalog could not be asked for {self.name}: "
+                f"{error_text(error, self._table.catalog.properties)}"
             ) from error
 
     def target(self, metadata: TableMetadata) -> WriteTarget:

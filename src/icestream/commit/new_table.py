@@ -35,6 +35,7 @@ from icestream.errors import (
     InvalidArgumentError,
     SchemaMismatchError,
 )
+from icestream.redaction import error_text
 from icestream.write.schema import SchemaPlan, plan_schema
 from icestream.write.spec_text import partition_spec, sort_order
 from icestream.write.target import WriteTarget
@@ -106,7 +107,7 @@ class NewTable:
             ) from error
         except Exception as error:
             raise CatalogError(
-                f"table {name!r} can't be created: {type(error).__name__}: {error}"
+                f"table {name!r} can't be created: {error_text(error, catalog.properties)}"
             ) from error
         staged = _staged(transaction)
         return cls(
@@ -160,7 +161,7 @@ class NewTable:
                 return found
             discard_staged(transaction)
             raise CommitError(
-                f"the catalog did not create {self.name}: {type(error).__name__}: {error}"
+                f"the catalog did not create {self.name}: {error_text(error, catalog.properties)}"
             ) from error
 
     def _found(self, catalog: Catalog, error: Exception, snapshot_id: int | None) -> Table | None:
@@ -172,11 +173,11 @@ class NewTable:
         except NoSuchTableError:
             if certain:
                 return None
-            raise self._unknown(error, snapshot_id) from error
+            raise self._unknown(catalog, error, snapshot_id) from error
         except Exception as other:
             if certain:
                 return None
-            raise self._unknown(error, snapshot_id) from other
+            raise self._unknown(catalog, error, snapshot_id) from other
         if table.metadata.table_uuid == self.metadata.table_uuid:
             return table
         raise TableCreatedError(
@@ -184,10 +185,13 @@ class NewTable:
             "into the table that is there now"
         ) from error
 
-    def _unknown(self, error: Exception, snapshot_id: int | None) -> CommitUnknownError:
+    def _unknown(
+        self, catalog: Catalog, error: Exception, snapshot_id: int | None
+    ) -> CommitUnknownError:
         return CommitUnknownError(
-            f"the catalog did not say whether {self.name} was created ({type(error).__name__}: "
-            f"{error}). No file was deleted: see whether the table is there",
+            f"the catalog did not say whether {self.name} was created "
+            f"({error_text(error, catalog.properties)}). No file was deleted: see whether the "
+            "table is there",
             snapshot_id=snapshot_id or 0,
         )
 

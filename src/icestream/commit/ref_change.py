@@ -18,6 +18,7 @@ from icestream._pyiceberg import commit_to_catalog
 from icestream.commit.landing import TableLanding
 from icestream.commit.retry import Backoff, Outcome, answers_at_once, classify
 from icestream.errors import CatalogError, CommitConflictError, CommitError, CommitUnknownError
+from icestream.redaction import error_text
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ def change_refs(
             if trouble is None and not busy:
                 raise
             if not backoff.wait(Outcome.UNKNOWN if trouble else Outcome.CONFLICT):
-                raise _unsettled(landing.name, what, trouble or error, snapshot_id) from error
+                raise _unsettled(table, what, trouble or error, snapshot_id) from error
             continue
         if answers_at_once(table.catalog):
             trouble = None  # what is not there now won't come any more
@@ -81,7 +82,7 @@ def change_refs(
             return metadata
         if change == taken and not backoff.wait(Outcome.UNKNOWN):
             silent = CommitError("it said yes, and the table is as it was before")
-            raise _unsettled(landing.name, what, silent, snapshot_id)
+            raise _unsettled(table, what, silent, snapshot_id)
         unchanged = AssertTableUUID(uuid=metadata.table_uuid)
         try:
             commit_to_catalog(table, change.updates, (*change.requirements, unchanged))
@@ -93,11 +94,12 @@ def change_refs(
                 trouble = error
             if outcome is Outcome.REFUSED:
                 raise CommitError(
-                    f"the catalog refused {what} of {landing.name}: {type(error).__name__}: {error}"
+                    f"the catalog refused {what} of {landing.name}: "
+                    f"{error_text(error, table.catalog.properties)}"
                 ) from error
             if not backoff.wait(outcome):
                 if trouble is not None:
-                    raise _unsettled(landing.name, what, trouble, snapshot_id) from error
+                    raise _unsettled(table, what, trouble, snapshot_id) from error
                 raise CommitConflictError(
                     f"{what} of {landing.name} lost against other commits {backoff.tried} times. "
                     "Nothing was changed; start again, or raise commit.retry.total-timeout-ms"
@@ -105,10 +107,11 @@ def change_refs(
 
 
 def _unsettled(
-    table: str, what: str, error: Exception, snapshot_id: int | None
+    table: Table, what: str, error: Exception, snapshot_id: int | None
 ) -> CommitUnknownError:
+    told = error_text(error, table.catalog.properties)
     return CommitUnknownError(
-        f"the catalog did not say whether {what} of {table} happened ({type(error).__name__}: "
-        f"{error}). Start again: it is done once, whether it happened or not",
+        f"the catalog did not say whether {what} of {'.'.join(table.name())} happened ({told}). "
+        "Start again: it is done once, whether it happened or not",
         snapshot_id=snapshot_id or 0,
     )

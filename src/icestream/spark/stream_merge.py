@@ -62,7 +62,7 @@ def merge_batches(
     ```
 
     A micro-batch that Spark runs again after a crash is not merged a second time. One that is empty
-    or changes nothing makes no snapshot.
+    or changes nothing makes a snapshot, too, in which that is remembered.
 
     Args:
         table: A name such as `"db.t"`, or a PyIceberg table. With Spark Connect the function runs
