@@ -174,6 +174,14 @@ def test_types_that_iceberg_lacks_are_refused_by_column(
     assert columns in str(caught.value)
 
 
+def test_a_column_with_a_name_of_ours_is_refused(spark: Any, catalog: SqlCatalog) -> None:
+    frame = spark.sql("select 1L as id, 2 as __ICESTREAM_LANE")
+    with pytest.raises(ice.InvalidArgumentError, match=r"'__ICESTREAM_LANE'.*Rename it"):
+        ice_spark.append(frame, "db.t", catalog=catalog, create=True)
+    with pytest.raises(ice.InvalidArgumentError, match=r"'__ICESTREAM_LANE'.*Rename it"):
+        ice_spark.merge(frame, "db.t", catalog=catalog, create=True, on="id")
+
+
 def test_columns_that_differ_by_case_or_not_at_all_are_refused(
     spark: Any, catalog: SqlCatalog
 ) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _Map = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-_ROW = "icestream_row"
+_ROW = "__icestream_row"
 
 
 def quoted(*path: str) -> str:

@@ -36,7 +36,7 @@ Distribution = Literal["none", "hash", "range"]
 
 _PROPERTY = "write.distribution-mode"
 _ADVISORY_SETTING = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
-_KEY = "_icestream_partition"
+_KEY = "__icestream_key"
 # A shuffle's bytes for one byte of Parquet with zstd; rows in a shuffle are stored one by one.
 _SHUFFLED_PER_STORED = 2
 # So many, as the last file of a task is not full.

@@ -10,12 +10,13 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
-from icestream.errors import SchemaMismatchError, UnsupportedFeatureError
+from icestream.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedFeatureError
 from icestream.spark.installed import pyspark_module
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType as SparkStruct
 
+_OWN = "__icestream_"
 _UNSUPPORTED = (
     "CalendarIntervalType",
     "DayTimeIntervalType",
@@ -32,7 +33,14 @@ def arrow_schema(schema: SparkStruct) -> pa.Schema:
 
     Raises:
         UnsupportedFeatureError: If Iceberg has no type for columns; names all of them.
+        InvalidArgumentError: If a column has the name of one that jobs add.
     """
+    own = [name for name in schema.names if name.lower().startswith(_OWN)]
+    if own:
+        raise InvalidArgumentError(
+            f"the frame has the column {own[0]!r}: names with {_OWN} in front are those of columns "
+            "that icestream adds while it works. Rename it"
+        )
     refused = [f"{path!r} ({kind.simpleString()})" for path, kind in _unsupported(schema, "")]
     if refused:
         raise UnsupportedFeatureError(

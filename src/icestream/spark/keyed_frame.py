@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 KEY_NAMES = tuple(field.name for field in KEY_FIELDS)
-_FACTS = "icestream_facts"
-_ORDER = "icestream_order"
-_COUNT = "icestream_count"
+_FACTS = "__icestream_facts"
+_ORDER = "__icestream_order"
+_COUNT = "__icestream_count"
 _EXAMPLES = 5
 _MOST_SIEVE_BYTES = 8 << 20
 _SIEVE_PARTS = 8

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _FILE, _POSITION = (field.name for field in PLACE_FIELDS)
-_LANE = "icestream_lane"
-_PARTITION = "icestream_partition"
+_LANE = "__icestream_lane"
+_PARTITION = "__icestream_partition"
 _BUCKETS = 1024  # of partitions, whose rows are counted
 _LANE_BYTES = 64 << 20  # of Arrow, before rows of a partition go to one more task
 _FEW_ROWS = 200_000

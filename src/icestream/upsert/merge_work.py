@@ -39,8 +39,11 @@ from icestream.write.row_buffer import cut
 from icestream.write.table_writer import TableWriter, Written
 from icestream.write.target import WriteTarget
 
-KEY_FIELDS = (pa.field("icestream_key_1", pa.int64()), pa.field("icestream_key_2", pa.int64()))
-PLACE_FIELDS = (pa.field("icestream_file", pa.int32()), pa.field("icestream_pos", pa.int64()))
+KEY_FIELDS = (
+    pa.field("__icestream_key_1", pa.int64()),
+    pa.field("__icestream_key_2", pa.int64()),
+)
+PLACE_FIELDS = (pa.field("__icestream_file", pa.int32()), pa.field("__icestream_pos", pa.int64()))
 _PIECES = 8
 
 
