@@ -36,7 +36,9 @@ class OrcReader:
             fragment_readahead=1,
             use_threads=False,
         )
-        self._batches: Iterator[pa.RecordBatch] | None = iter(scanner.to_batches())
+        self._batches: Iterator[pa.RecordBatch] | None = iter(
+            scanner.to_reader()
+        )  # `to_batches` decodes further ahead on a busy machine
 
     def step(self, rows: int, use_threads: bool) -> pa.RecordBatch | None:
         """The next batch, whatever its size up to `batch_rows`; None at the end."""
