@@ -36,9 +36,8 @@ class OrcReader:
             fragment_readahead=1,
             use_threads=False,
         )
-        self._batches: Iterator[pa.RecordBatch] | None = iter(
-            scanner.to_reader()
-        )  # `to_batches` decodes further ahead on a busy machine
+        # Not `to_batches`: on a busy machine that decodes further ahead.
+        self._batches: Iterator[pa.RecordBatch] | None = iter(scanner.to_reader())
 
     def step(self, rows: int, use_threads: bool) -> pa.RecordBatch | None:
         """The next batch, whatever its size up to `batch_rows`; None at the end."""
