@@ -146,8 +146,10 @@ class IcestreamStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
     def abort(self, messages: Sequence[BatchAnswer | None], batchId: int) -> None:  # noqa: N803
         """Delete the files of a batch whose tasks failed.
 
-        A task that fails deletes its own. Spark calls this after a failed commit, too: then every
-        task has answered, and the commit has deleted the files unless they may be in the table.
+        A task that fails deletes its own. If none has answered, it is not known what the others
+        write that Spark has just given up: `orphans` finds it. Spark calls this after a failed
+        commit, too: then every task has answered, and the commit has deleted the files unless they
+        may be in the table.
         """
         answered = next((answer for answer in messages if answer is not None), None)
         if answered is None or all(message is not None for message in messages):
