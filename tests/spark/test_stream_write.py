@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,8 @@ folder = Path(sys.argv[1])
 copying = Copying(spark, make_catalog(folder), folder, into="db.copy", stream_id="copy")
 copying.run(copying.files())
 """
+
+_END_SECONDS = 30
 
 
 @pytest.fixture
@@ -163,7 +166,10 @@ def test_a_failing_task_leaves_no_rows_behind_and_the_batch_can_be_run_again(
     failing = copying.source().withColumn("price", wrong)
     assert "fifteen" in str(_error_of(lambda: copying.run(failing)))
     assert copy.refresh().metadata.snapshots == []
-    ice.orphans(copy, older_than=0, delete=True)  # of a task that Spark gave up while it wrote
+    end = time.monotonic() + _END_SECONDS  # of a task that Spark gave up while it writes
+    while _files_below(tmp_path) != before and time.monotonic() < end:
+        ice.orphans(copy, older_than=0, delete=True)
+        time.sleep(0.1)
     assert _files_below(tmp_path) == before
     copying.run()
     assert order_ids(copy) == list(range(20))
