@@ -228,7 +228,11 @@ def test_many_rows_of_one_partition_or_without_a_key_are_written_by_several_task
     assert (report.files_added > 2) == several
 
 
-def test_columns_may_have_any_names(spark: Any, catalog: SqlCatalog) -> None:
+@pytest.mark.parametrize("few_bytes", [-1, 16 << 20], ids=["many tasks", "one task"])
+def test_columns_may_have_any_names(
+    spark: Any, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch, few_bytes: int
+) -> None:
+    monkeypatch.setattr(keyed_frame, "_FEW_BYTES", few_bytes)
     old = pa.table({"k.x": [1, 2], "a`b": ["a", "b"], "s": [{"c.d": 1}, {"c.d": 2}]})
 
     def make(name: str) -> Table:
@@ -237,12 +241,30 @@ def test_columns_may_have_any_names(spark: Any, catalog: SqlCatalog) -> None:
         return table
 
     rows = pa.table(
-        {"k.x": [2, 3, 3], "a`b": ["B", "c", "d"], "s": [{"c.d": 7}, {"c.d": 8}, {"c.d": 9}]}
+        {
+            "k.x": [2, 3, 3, None],
+            "a`b": ["B", "c", "d", "e"],
+            "s": [{"c.d": number} for number in range(4)],
+        }
     )
     pair = _Pair(spark, make)
-    report = pair.merge(rows, on="k.x", on_duplicate="last", last_by="a`b")
-    assert (report.rows_updated, report.rows_inserted, report.rows_superseded) == (1, 1, 1)
-    assert ice_spark.append(_frame(spark, rows), pair.ours).rows_inserted == 3
+    options = {"on_duplicate": "last", "last_by": "a`b", "null_keys": "insert"}
+    report = pair.merge(rows, on="k.x", **options)
+    assert (report.rows_updated, report.rows_inserted, report.rows_superseded) == (1, 2, 1)
+    assert ice_spark.append(_frame(spark, rows), pair.ours).rows_inserted == 4
+
+
+@pytest.mark.usefixtures("many_tasks")
+def test_rows_without_a_key_may_have_structs_alone(spark: Any, catalog: SqlCatalog) -> None:
+    rows = pa.table({"s": [{"id": 1, "v": "a"}, {"id": None, "v": "b"}, {"id": None, "v": "c"}]})
+
+    def make(name: str) -> Table:
+        table = catalog.create_table(name, rows.schema)
+        ice.append(table, rows.slice(0, 1))
+        return table
+
+    report = _Pair(spark, make).merge(rows, on="s.id", null_keys="insert")
+    assert (report.rows_unchanged, report.rows_inserted) == (1, 2)
 
 
 @pytest.mark.slow

@@ -89,13 +89,13 @@ def change_refs(
             taken = change
         except Exception as error:
             outcome = classify(error, table.catalog)
-            _log.debug("%s of %s, try %s: %s", what, landing.name, backoff.tried + 1, error)
+            told = error_text(error, table.catalog.properties)
+            _log.debug("%s of %s, try %s: %s", what, landing.name, backoff.tried + 1, told)
             if outcome is Outcome.UNKNOWN:
                 trouble = error
             if outcome is Outcome.REFUSED:
                 raise CommitError(
-                    f"the catalog refused {what} of {landing.name}: "
-                    f"{error_text(error, table.catalog.properties)}"
+                    f"the catalog refused {what} of {landing.name}: {told}"
                 ) from error
             if not backoff.wait(outcome):
                 if trouble is not None:

@@ -131,7 +131,7 @@ def _spread(located: DataFrame, source: KeyedFrame, work: MergeWork, tasks: int)
     Those of a partition that has many go to several tasks, as do rows without a partition.
     """
     functions = pyspark_module("pyspark.sql.functions")
-    own_lane = _number(source)
+    own_lane = _number(source, work)
     keys = partition_keys(located, work.target)
     if keys:
         located = located.withColumn(_PARTITION, functions.xxhash64(*keys))
@@ -145,20 +145,20 @@ def _spread(located: DataFrame, source: KeyedFrame, work: MergeWork, tasks: int)
     ).repartitionById(tasks, _LANE)
 
 
-def _number(source: KeyedFrame) -> Column:
-    """What tells rows apart, the same whenever it is computed."""
+def _number(source: KeyedFrame, work: MergeWork) -> Column:
+    """What tells rows apart, the same whenever it is computed: by values, not by their order."""
     functions, types = pyspark_module("pyspark.sql.functions"), pyspark_module("pyspark.sql.types")
     of_key = functions.xxhash64(*KEY_NAMES)
     if not source.has_null_keys:
         return of_key
+    given = set(work.plan.stream.names)
     plain = [
-        functions.col(quoted(field.name))
+        quoted(field.name)
         for field in source.frame.schema.fields
-        if isinstance(field.dataType, types.AtomicType)
+        if field.name in given and isinstance(field.dataType, types.AtomicType)
     ]
-    return functions.when(
-        functions.col(KEY_NAMES[0]).isNull(), functions.xxhash64(*plain)
-    ).otherwise(of_key)
+    of_values = functions.xxhash64(KEY_NAMES[0], *plain)  # there may be structs alone
+    return functions.when(functions.col(KEY_NAMES[0]).isNull(), of_values).otherwise(of_key)
 
 
 def _lanes(source: KeyedFrame, keys: list[Column], tasks: int) -> Column:
