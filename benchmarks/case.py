@@ -37,6 +37,8 @@ class Case:
     batch_rows: int | None = None
     materialise: bool = False
     """Afterwards, read the whole table into memory and report its bytes (S1.5)."""
+    baseline: str | None = None
+    """The commit whose icestream is measured; None: this one."""
 
 
 def measure(case: Case) -> dict[str, object]:
@@ -66,6 +68,8 @@ def measure(case: Case) -> dict[str, object]:
 
 def _versions(engine: str) -> dict[str, str]:
     versions = {"python": sys.version.split()[0]}
+    if ours := sys.modules.get("icestream"):
+        versions["icestream from"] = str(ours.__file__)
     for package in ("pyarrow", "pyiceberg", ENGINES[engine].package):
         try:
             versions[package] = metadata.version(package)

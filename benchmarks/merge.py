@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.baseline import commits, engine_label
 from benchmarks.merge_case import MergeCase
 from benchmarks.merge_tables import Prepared
 from benchmarks.results import machine, number, print_table
@@ -58,7 +59,7 @@ class MergeResult:
         spilled = last.get("spilled_bytes")
         return [
             self.case.name,
-            self.case.engine,
+            engine_label(self.case.engine, self.case.baseline),
             self.case.memory if "icestream" in self.case.engine else "-",
             number(mine),
             number(mine / theirs if mine and theirs else None, ".3f"),
@@ -94,6 +95,7 @@ def main() -> None:
     parser.add_argument("--engines", type=lambda text: text.split(","))
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--root", type=Path, default=REPOSITORY / ".bench")
+    parser.add_argument("--baseline", help="measure icestream at this commit, too, in turns")
     options = parser.parse_args()
     rows, results = [], []
     for name in options.cases:
@@ -109,15 +111,17 @@ def main() -> None:
             scale=options.scale or (QUICK_SCALE if options.quick else 1.0),
         )
         group = [
-            MergeResult(replace(case, engine=engine))
+            MergeResult(replace(case, engine=engine, baseline=baseline))
             for engine in engines
+            for baseline in commits(engine, options.baseline)
             if (options.engines is None or engine in options.engines)
             and (engine != "deltalake" or PEERS_PYTHON.exists())
         ]
         for number_of_run in range(options.repeat):
             for result in group:
                 run_once(result)
-                told = f"  {name} {result.case.engine} ({number_of_run + 1}/{options.repeat})"
+                engine = engine_label(result.case.engine, result.case.baseline)
+                told = f"  {name} {engine} ({number_of_run + 1}/{options.repeat})"
                 print(told, result.error or "done", file=sys.stderr, flush=True)
         rows += [result.row(group[0]) for result in group]
         results += group

@@ -42,6 +42,8 @@ class MergeCase:
     memory: str
     clustered: bool = False
     scale: float = 1.0
+    baseline: str | None = None
+    """The commit whose icestream is measured; None: this one."""
 
     def scaled_target(self) -> Target:
         target = TARGETS[self.target]

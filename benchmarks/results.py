@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.baseline import engine_label
 from benchmarks.case import Case
 
 
@@ -64,7 +65,8 @@ class Result:
         """Write the case, its runs, and the machine as one JSON file."""
         folder.mkdir(parents=True, exist_ok=True)
         case = self.case
-        label = f"{case.table_name}-{case.engine}-{case.memory or 'nolimit'}-{case.order}"
+        engine = engine_label(case.engine, case.baseline)
+        label = f"{case.table_name}-{engine}-{case.memory or 'nolimit'}-{case.order}"
         path = folder / f"{stamp}-{re.sub(r'[^A-Za-z0-9_-]+', '', label)}.json"
         content = {
             "case": asdict(case),

@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+from benchmarks.baseline import commits, engine_label
 from benchmarks.case import Case
 from benchmarks.datasets import S15_ROWS, DatasetInfo, ensure
 from benchmarks.engines import BATCH_ROWS, ENGINES
@@ -45,10 +46,11 @@ class Benchmark:
         for dataset in self._options.sets or dict.fromkeys(goal.dataset for goal in GOALS):
             info = self._ready(dataset)
             results = [
-                self._result(info, engine, memory=memory, order=order)
+                self._result(info, engine, memory=memory, order=order, baseline=baseline)
                 for engine in self._engines()
                 if dataset not in ENGINES[engine].skips
                 for memory, order in self._limits(dataset, engine)
+                for baseline in commits(engine, self._options.baseline)
             ]
             self._run(info, results)
             rows.extend(self._goal_rows(results))
@@ -164,7 +166,7 @@ class Benchmark:
         return [
             [
                 result.case.dataset,
-                result.case.engine,
+                engine_label(result.case.engine, result.case.baseline),
                 result.case.memory or "-",
                 result.case.order,
                 number(_times(result.rows_per_second, 1e-6), ".3f"),
@@ -180,7 +182,7 @@ class Benchmark:
         ]
 
     def _verdict(self, result: Result, pyiceberg: Result | None, pyarrow: Result | None) -> str:
-        if result.case.engine != "icestream":
+        if result.case.engine != "icestream" or result.case.baseline:
             return result.error or ""
         goal = find_goal(result.case.dataset, result.case.memory)
         # The goals are for full size; below it the fixed costs of a scan decide.
@@ -231,6 +233,7 @@ def main() -> None:
     parser.add_argument("--order", type=_words, default=["task"], help="such as task,arrival:2")
     parser.add_argument("--repeat", type=int, default=1, help="times: median; peaks: the worst")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the full row counts")
+    parser.add_argument("--baseline", help="measure icestream at this commit, too, in turns")
     options = parser.parse_args()
     if unknown := set(options.engines or ()) - set(ENGINES):
         parser.error(f"no engine {', '.join(sorted(unknown))}: choose from {', '.join(ENGINES)}")

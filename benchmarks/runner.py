@@ -11,11 +11,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from benchmarks.baseline import REPOSITORY, engine_label, source_folder
 from benchmarks.engines import ENGINES
 from benchmarks.results import Result
 from benchmarks.tables import load_table, local_path
 
-REPOSITORY = Path(__file__).resolve().parent.parent
 PEERS_PYTHON = REPOSITORY / ".venv-peers" / "bin" / "python"
 TIMEOUT_SECONDS = 1800
 
@@ -44,7 +44,8 @@ def run_module(
 
     Args:
         module: As in `python -m`.
-        case: A dataclass; the process gets it as JSON.
+        case: A dataclass; the process gets it as JSON. If it names a commit as its
+            `baseline`, icestream is taken from there.
         is_peer: Whether it runs in the peers' environment.
         python: Another Python than this one, with packages of its own.
         join_group: Called in the new process before anything else.
@@ -54,7 +55,9 @@ def run_module(
     """
     environment = dict(os.environ)
     if not is_peer:
-        search = [str(REPOSITORY / "src"), environment.get("PYTHONPATH")]
+        baseline = getattr(case, "baseline", None)
+        source = source_folder(baseline) if baseline else REPOSITORY / "src"
+        search = [str(source), environment.get("PYTHONPATH")]
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, search))
     python = python or (PEERS_PYTHON if is_peer else Path(sys.executable))
     try:
@@ -106,8 +109,8 @@ def run_all(results: Iterable[Result], expected_rows: int, repeat: int) -> None:
             run_once(result, expected_rows)
             case = result.case
             print(
-                f"  {case.dataset} {case.engine} {case.memory or ''} {case.order} "
-                f"({round_number}/{repeat}): {result.error or 'done'}",
+                f"  {case.dataset} {engine_label(case.engine, case.baseline)} {case.memory or ''} "
+                f"{case.order} ({round_number}/{repeat}): {result.error or 'done'}",
                 file=sys.stderr,
                 flush=True,
             )

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.baseline import commits, engine_label
 from benchmarks.results import machine, number, print_table
 from benchmarks.runner import PEERS_PYTHON, REPOSITORY, CaseError, run_module
 from benchmarks.write_case import ENGINES, WriteCase
@@ -58,7 +59,7 @@ class WriteResult:
         off = last.get("off_target")
         return [
             self.case.stream,
-            self.case.engine,
+            engine_label(self.case.engine, self.case.baseline),
             self.case.memory if self.case.engine == "icestream" else "-",
             number(mine),
             number(mine / theirs if mine and theirs else None),
@@ -100,6 +101,7 @@ def main() -> None:
     parser.add_argument("--engines", type=lambda text: text.split(","), default=list(ENGINES))
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--root", type=Path, default=REPOSITORY / ".bench")
+    parser.add_argument("--baseline", help="measure icestream at this commit, too, in turns")
     options = parser.parse_args()
     options.root.mkdir(parents=True, exist_ok=True)
     rows, results = [], []
@@ -108,20 +110,23 @@ def main() -> None:
             group = [
                 WriteResult(
                     WriteCase(
-                        folder=f"{folder}/{name}-{engine}",
+                        folder=f"{folder}/{name}-{engine}-{'before' if baseline else 'now'}",
                         stream=name,
                         engine=engine,
                         memory=MEMORY.get(name, "256MB"),
                         scale=options.scale or (QUICK_SCALE if options.quick else 1.0),
+                        baseline=baseline,
                     )
                 )
                 for engine in CASES[name]
+                for baseline in commits(engine, options.baseline)
                 if engine in options.engines and (engine not in PEERS or PEERS_PYTHON.exists())
             ]
             for number_of_run in range(options.repeat):
                 for result in group:
                     run_once(result)
-                    told = f"  {name} {result.case.engine} ({number_of_run + 1}/{options.repeat})"
+                    engine = engine_label(result.case.engine, result.case.baseline)
+                    told = f"  {name} {engine} ({number_of_run + 1}/{options.repeat})"
                     print(told, result.error or "done", file=sys.stderr, flush=True)
             base = next((r for r in group if r.case.engine == "pyiceberg"), None)
             rows += [result.row(base) for result in group]

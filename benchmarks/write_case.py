@@ -38,6 +38,8 @@ class WriteCase:
     engine: str
     memory: str
     scale: float = 1.0
+    baseline: str | None = None
+    """The commit whose icestream is measured; None: this one."""
 
 
 def measure(case: WriteCase) -> dict[str, object]:

@@ -26,6 +26,20 @@ def test_the_goal_table_runs_at_a_small_scale_and_counts_every_row(tmp_path: Pat
         assert rows[name, "icestream"] == rows[name, "pyiceberg"] > 0
 
 
+def test_a_benchmark_measures_another_commit_beside_this_one(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks.run", "--root", str(tmp_path)]
+    command += ["--scale", "0.002", "--sets", "a", "--engines", "icestream"]
+    done = subprocess.run(
+        [*command, "--baseline", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = [json.loads(p.read_text()) for p in tmp_path.glob("results/**/*.json")]
+    assert {r["case"]["baseline"] for r in results} == {None, "HEAD"}
+    assert len({r["runs"][0]["rows"] for r in results}) == 1
+    taken_from = {r["runs"][0]["versions"]["icestream from"] for r in results}
+    assert len(taken_from) == 2
+
+
 def test_the_write_table_runs_at_a_small_scale_and_every_row_is_in_the_table(
     tmp_path: Path,
 ) -> None:
