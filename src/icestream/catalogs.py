@@ -16,7 +16,7 @@ from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
 
 from icestream.errors import CatalogError, InvalidArgumentError
-from icestream.redaction import redact, without_password
+from icestream.redaction import redact, shown_cause, without_password
 
 LOCAL_FOLDER = "icestream_warehouse"
 LOCAL_NAME = "local"
@@ -63,7 +63,7 @@ def load_table(table: str | Table, catalog: str | Catalog | None) -> Table:
             f"table {table!r} could not be loaded from {where}: {type(error).__name__}: "
             f"{redact(str(error), opened.properties)}. Check that the catalog can be reached from "
             "here"
-        ) from error
+        ) from shown_cause(error, opened.properties)
 
 
 def open_catalog(
@@ -101,11 +101,12 @@ def open_catalog(
                 f"{missing} is configured, and {local_folder()} is not there: set one up in "
                 f".pyiceberg.yaml or with {variable}, or work in the folder that has it"
             ) from error
+        given = {**_configured(catalog), **(properties or {})}
         raise CatalogError(
             f"{name} could not be opened: {type(error).__name__}: "
-            f"{redact(str(error), properties)}. Set it up in .pyiceberg.yaml or with {variable}, "
+            f"{redact(str(error), given)}. Set it up in .pyiceberg.yaml or with {variable}, "
             f"or pass catalog= one that is{_known()}"
-        ) from error
+        ) from shown_cause(error, given)
 
 
 def is_configured() -> bool:
@@ -170,7 +171,7 @@ def list_tables(catalog: Catalog) -> dict[str, list[str]]:
         raise CatalogError(
             f"the tables of {described(catalog)} could not be listed: {type(error).__name__}: "
             f"{redact(str(error), catalog.properties)}. Check that it can be reached from here"
-        ) from error
+        ) from shown_cause(error, catalog.properties)
     return dict(sorted(found.items()))
 
 
@@ -192,6 +193,16 @@ def _open_local(folder: Path) -> Catalog:
             f"the local catalog in {folder} could not be opened: {type(error).__name__}: {error}. "
             f"If {_DATABASE} is damaged, put a copy of it back"
         ) from error
+
+
+def _configured(catalog: str | None) -> dict[str, str]:
+    """What PyIceberg's configuration says of a catalog."""
+    try:
+        config = Config()
+        found = config.get_catalog_config(catalog or config.get_default_catalog_name())
+    except ValueError:  # which is why it could not be opened
+        return {}
+    return {key: str(value) for key, value in (found or {}).items()}
 
 
 def _known() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import traceback
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -123,3 +124,13 @@ def test_a_catalog_that_does_not_answer_is_named_without_its_password(catalog: S
     ):
         list_tables(catalog)
     assert "hidden" not in str(caught.value)
+
+
+def test_a_catalog_that_can_not_be_opened_shows_no_password() -> None:
+    # SQLAlchemy refuses it, and says all of it.
+    uri = "sqlite://host/db?password=hush it&odd=x"
+    with pytest.raises(CatalogError, match="'far' could not be opened") as caught:
+        open_catalog("far", {"type": "sql", "uri": uri})
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "hush" not in shown
+    assert "sqlite://host/db" in shown

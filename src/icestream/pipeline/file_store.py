@@ -14,7 +14,7 @@ from pyarrow import fs as pafs
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from icestream.errors import SourceError
-from icestream.redaction import redact
+from icestream.redaction import redact, shown_cause
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
 _MAGIC = re.compile(r"[*?\[]")
@@ -58,7 +58,7 @@ class FileStore:
         except SourceError:
             raise
         except Exception as error:
-            raise self._failed(name, error) from error
+            raise self._failed(name, error) from shown_cause(error, self.properties)
         if not found and not may_be_empty:
             raise SourceError(
                 f"no file is at {redact(name)!r}: check the path, or quote a glob as '*.parquet'"
@@ -75,7 +75,7 @@ class FileStore:
             system, inner = self._place(path)
             return system.open_input_file(inner)
         except Exception as error:
-            raise self._failed(path, error) from error
+            raise self._failed(path, error) from shown_cause(error, self.properties)
 
     def open_stream(self, path: str) -> pa.NativeFile:
         """A file from its beginning, decompressed if its name says that it is compressed.
@@ -87,7 +87,7 @@ class FileStore:
             system, inner = self._place(path)
             return system.open_input_stream(inner, compression="detect")
         except Exception as error:
-            raise self._failed(path, error) from error
+            raise self._failed(path, error) from shown_cause(error, self.properties)
 
     def _find(self, name: str) -> list[StoredSource]:
         system, inner = self._place(name)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from icestream.errors import MissingExtraError, SourceError
 from icestream.pipeline.file_columns import plain_type
 from icestream.pipeline.source_spec import SourceSpec
-from icestream.redaction import redact, without_password
+from icestream.redaction import redact, shown_cause, without_password
 from icestream.write.source import ArrowSource
 
 _POSTGRES = re.compile(r"(?:jdbc:)?postgres(?:ql)?:")
@@ -91,7 +91,7 @@ def _cursor(source: SourceSpec) -> Iterator[Any]:
         with dbapi.connect(_uri(source)) as connection, connection.cursor() as cursor:
             yield cursor
     except dbapi.Error as error:
-        raise _failed(source, error) from error
+        raise _failed(source, error) from shown_cause(error, _secrets(source))
 
 
 def _query(cursor: Any, source: SourceSpec) -> str:
@@ -130,7 +130,7 @@ def _batches(
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
             del batch, columns
     except (pa.ArrowException, OSError) as error:
-        raise _failed(source, error) from error
+        raise _failed(source, error) from shown_cause(error, _secrets(source))
 
 
 def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -193,6 +193,11 @@ def _uri(source: SourceSpec) -> str:
 
 
 def _failed(source: SourceSpec, error: Exception) -> SourceError:
-    secrets = {key: str(value) for key, value in source.options.items()}
-    text = redact(" ".join(str(error).split()), secrets)
+    text = redact(" ".join(str(error).split()), _secrets(source))
     return SourceError(f"{source.text} can't be read: {text}")
+
+
+def _secrets(source: SourceSpec) -> dict[str, str]:
+    """What an error may quote and nobody may see."""
+    options = {key: str(value) for key, value in source.options.items()}
+    return {**options, "given": source.url or "", "uri": _uri(source)}

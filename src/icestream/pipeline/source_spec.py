@@ -86,7 +86,7 @@ class SourceSpec:
             name = ".".join(self.table.name()) if isinstance(self.table, Table) else self.table
             return f"table:{name}"
         if self.kind == "jdbc":
-            return f"{without_password(self.url or '')} {self.table or self.query}"
+            return f"{without_password(self.url or '')} {self.table or redact(self.query or '')}"
         if self.kind == "spark":
             return " ".join([str(self.format), *(redact(path) for path in self.paths)])
         return f"a {type(self.value).__module__.partition('.')[0]} {type(self.value).__name__}"

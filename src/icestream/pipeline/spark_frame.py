@@ -30,7 +30,7 @@ from icestream.pipeline.spark_jars import JAR, add_jars
 from icestream.pipeline.spark_jdbc import jdbc_frame
 from icestream.pipeline.spark_view import as_view
 from icestream.pipeline.table_increment import scan_point, schema_scan
-from icestream.redaction import redact
+from icestream.redaction import redact, shown_cause
 from icestream.spark.conversion import SparkBatches
 from icestream.spark.installed import is_classic, pyspark_module
 from icestream.spark.planning import plan_tasks
@@ -231,14 +231,16 @@ def _format(spark: SparkSession, source: SourceSpec) -> DataFrame:
         return made
     except errors.AnalysisException as error:
         shown = str(error).split("\n\nJVM stacktrace")[0]
-        text = redact(" ".join(shown.split())[:500])
+        secrets = {key: str(value) for key, value in source.options.items()}
+        text = redact(" ".join(shown.split()), secrets)[:500]
+        cause = shown_cause(error, secrets)
         if "DATA_SOURCE_NOT_FOUND" in text or "Failed to find" in text:
             raise MissingExtraError(
                 f"Spark has no format {source.format!r}: give the jar that has it as option 'jar', "
                 "or pass spark= a session that was started with it (for avro, spark.jars.packages "
                 f"org.apache.spark:spark-avro_2.13:{spark.version})"
-            ) from error
-        raise SourceError(f"{source.text} can't be read: {text}") from error
+            ) from cause
+        raise SourceError(f"{source.text} can't be read: {text}") from cause
 
 
 def _sql(spark: SparkSession, text: str, frame: DataFrame, stack: ExitStack) -> DataFrame:

@@ -10,7 +10,7 @@ from icestream.errors import MissingExtraError, SourceError
 from icestream.pipeline.postgres_source import is_postgres, quoted_name
 from icestream.pipeline.source_spec import SourceSpec
 from icestream.pipeline.spark_jars import JAR, add_jars, driver_class, named_jars
-from icestream.redaction import redact
+from icestream.redaction import redact, shown_cause
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,10 +43,13 @@ def jdbc_frame(spark: SparkSession, source: SourceSpec) -> DataFrame:
         return made
     except Exception as error:
         raw = _told(error)
-        secrets = {**options, **dict(parse_qsl(options["url"].partition("?")[2]))}
+        secrets = {
+            **options,
+            "given": source.url or "",
+            **dict(parse_qsl(options["url"].partition("?")[2])),
+        }
         text = redact(raw, secrets)
-        # A traceback shows the cause, too.
-        cause = error if text == raw else None
+        cause = shown_cause(error, secrets) if text == raw else None
         if "No suitable driver" in text or "ClassNotFound" in text:
             raise MissingExtraError(_no_driver(source)) from cause
         raise SourceError(f"{source.text} can't be read: {text[:500]}") from cause

@@ -10,9 +10,13 @@ CATALOG_PREFIX = "catalog."
 
 # Where Spark shows options by name, and where Spark Connect shows what it was asked, or SQL.
 REDACTION_SETTINGS = {
-    "spark.sql.redaction.options.regex": r"(?i)url|^catalog[.]",
+    "spark.sql.redaction.options.regex": (
+        r"(?i)url|uri\b|user|passw|passphrase|pwd|credential|sas\b|connection|dsn"
+        r"|(account|private|api)[-_.]?key|^catalog[.]"
+    ),
     "spark.sql.redaction.string.regex": (
         r'key: "(?i:catalog[.][^"]*)"\s*value: "[^"]*"'
         r"|(?i)catalog[.][\w.-]+[`\"']?\s*=?\s*\\?['\"][^'\"]*"
+        r"|(?i)jdbc:[a-z](?:[{][^{}]*[}]|[^\s'\"{}])*|(?<=://)[^\s/'\"@]*:[^\s'\"]*@"
     ),
 }
