@@ -15,7 +15,7 @@ class ScanReport:
         batches: Batches delivered.
         bytes: Arrow bytes delivered.
         files: Data files opened.
-        files_planned: Data files that the plan holds.
+        files_planned: Data files that planning has found so far.
         row_groups_skipped: Row groups that statistics ruled out.
         retries: Reads that were tried again after a transient error.
         seconds: From the first `next()` to the end.

@@ -36,7 +36,7 @@ def explain(
     estimate = Estimate(sum(_width(f.type) for f in schema), per_column * decoded, rows)
     steps = StepSizing(sizing, estimate)
     batch = min(batch_rows, max(1, int(sizing.step_bytes / steps.row_bytes())))
-    streams = sizing.streams(estimate, most_streams(order, splits))
+    streams = sizing.streams(estimate, most_streams(order, splits[0].path if splits else ""))
     held = streams * (sizing.fixed_bytes(estimate) + int(sizing.step_bytes * sizing.copies))
     return ScanExplanation(
         files=len({s.path for s in splits}),

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import pyarrow as pa
 
@@ -38,7 +38,7 @@ class BatchMerge:
     """Reads splits with several threads and hands out one batch at a time.
 
     Args:
-        splits: What to read, in plan order.
+        splits: What to read, in plan order; taken one by one, while others are read already.
         budget: Where every byte held is charged.
         order: How batches are ordered.
         batch_rows: The most rows in a batch.
@@ -47,7 +47,7 @@ class BatchMerge:
 
     def __init__(
         self,
-        splits: Sequence[Split],
+        splits: Iterable[Split],
         *,
         budget: MemoryBudget,
         order: Order,
@@ -55,9 +55,8 @@ class BatchMerge:
         policy: RetryPolicy,
     ) -> None:
         self._line = Line(splits, in_order=not isinstance(order, ArrivalOrder))
-        self._files_planned = len({split.path for split in splits})
         self._budget = budget
-        self._most_streams = most_streams(order, splits)
+        self._order = order
         self._most_buffered = (
             order.max_buffered_batches if isinstance(order, ArrivalOrder) else None
         )
@@ -154,8 +153,8 @@ class BatchMerge:
             rows=self._rows,
             batches=self._batches,
             bytes=self._bytes,
-            files=len(counters.paths),
-            files_planned=self._files_planned,
+            files=counters.opened.value,
+            files_planned=counters.planned.value,
             row_groups_skipped=counters.row_groups_skipped.value,
             retries=counters.retries.value,
             seconds=ended - self._started_at,
@@ -178,13 +177,16 @@ class BatchMerge:
         name = f"icestream-read-{len(self._threads)}"
         thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._threads.append(thread)
+        self._line.ahead = max(1, len(self._threads) - 1)
         thread.start()
 
     def _work(self) -> None:
         try:
             while (task := self._take()) is not None:
                 slot, unit = task
-                if unit is None:
+                if slot is None:
+                    self._plan()
+                elif unit is None:
                     self._open(slot)
                 else:
                     self._run(slot, unit)
@@ -196,15 +198,32 @@ class BatchMerge:
                 self._changed.notify_all()
             self._budget.wake()
 
-    def _take(self) -> tuple[FileSlot, UnitSlot | None] | None:
-        """The next file to open or unit to decode, in plan order; None when there is none left."""
+    def _take(self) -> tuple[FileSlot | None, UnitSlot | None] | None:
+        """The next file to open or unit to decode, in plan order; None when there is none left.
+
+        Without a file, the next split of the plan is to be put into the line.
+        """
         with self._changed:
             while not self._stopped.is_set():
+                if len(self._threads) > 1 and self._line.wants_split():
+                    return None, None
                 task = self._line.take()
-                if task is not None or not self._line.opening:
+                if task is not None:
                     return task
+                if self._line.wants_split():
+                    return None, None
+                if not self._line.more_to_come:
+                    return None
                 self._changed.wait()
             return None
+
+    def _plan(self) -> None:
+        split = self._line.next_split()
+        if split is not None:
+            self._environment.counters.planned.add(split)
+        with self._changed:
+            self._line.add(split)
+            self._changed.notify_all()
 
     def _open(self, slot: FileSlot) -> None:
         file = OpenFile(slot.split, self._environment)
@@ -259,10 +278,11 @@ class BatchMerge:
         sizing.learn(estimate, probe.finish(step.decoded_bytes), ahead)
         fixed.resize(sizing.fixed_bytes(estimate) + ahead)
         self._put(unit, step, fixed, fixed.held_bytes, self._budget.force(0))
-        workers = sizing.streams(estimate, self._most_streams, ahead)
+        most = most_streams(self._order, work.file.split.path)
+        workers = sizing.streams(estimate, most, ahead)
         self._budget.reserve_bytes = sizing.reserve_bytes(estimate, workers, ahead)
         if ahead:  # on an object store: these open the next files while the others decode
-            workers = min(workers + _OPENERS, self._most_streams)
+            workers = min(workers + _OPENERS, most)
         for _ in range(workers - 1):
             self._start_worker()
 
@@ -300,8 +320,9 @@ class BatchMerge:
         with self._changed:
             for batch in rest:
                 self._line.put(unit, batch, self._lease_for(batch))
-            unit.done = True
+            self._line.ended(slot, unit)
             self._changed.notify_all()
+        self._budget.wake()  # the head of the line may have moved
 
     def _step(self, stream: UnitStream, rows: int) -> Step | None:
         """One step; its columns are decoded in parallel while other cores have nothing to do."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from icestream.errors import InvalidArgumentError
 from icestream.machine import cores
 from icestream.read.files import is_remote
-from icestream.read.split import Split
 
 _REMOTE_STREAMS = 8
 
@@ -46,9 +44,8 @@ class ArrivalOrder:
 Order = TaskOrder | ArrivalOrder
 
 
-def most_streams(order: Order, splits: Sequence[Split]) -> int:
-    """How many streams are worth having, before the budget has its say."""
+def most_streams(order: Order, path: str) -> int:
+    """How many streams of files like this one are worth having, before the budget has its say."""
     if isinstance(order, ArrivalOrder):
         return order.concurrent_streams
-    remote = bool(splits) and is_remote(splits[0].path)
-    return max(cores(), _REMOTE_STREAMS) if remote else cores()
+    return max(cores(), _REMOTE_STREAMS) if is_remote(path) else cores()

@@ -45,11 +45,32 @@ _UNIT_BYTES = 16 << 20
 _DICTIONARY_ROWS = 8_192  # below that the dictionary would outweigh the batch
 
 
+class FileCounter:
+    """Counts the files that splits are of, without keeping a path of each."""
+
+    def __init__(self) -> None:
+        self._whole = Counter()
+        self._parts: set[str] = set()
+
+    def add(self, split: Split) -> None:
+        """Count a split's file, unless another part of it was counted before."""
+        if split.row_groups is None:
+            self._whole.add()
+        else:  # Cut by the caller, who holds a list of these splits.
+            self._parts.add(split.path)
+
+    @property
+    def value(self) -> int:
+        """How many files there have been."""
+        return self._whole.value + len(self._parts)
+
+
 @dataclass(slots=True)
 class Counters:
     """What the streams of a scan count together."""
 
-    paths: set[str] = field(default_factory=set)
+    planned: FileCounter = field(default_factory=FileCounter)
+    opened: FileCounter = field(default_factory=FileCounter)
     retries: Counter = field(default_factory=Counter)
     row_groups_skipped: Counter = field(default_factory=Counter)
 
@@ -107,7 +128,7 @@ class OpenFile:
 
         The file stays open until `close`.
         """
-        self.environment.counters.paths.add(self.split.path)
+        self.environment.counters.opened.add(self.split)
         handle = self.retrying(self.shared.acquire)
         try:
             if self.split.format == "orc":
