@@ -75,3 +75,21 @@ def test_files_of_a_bucket_are_loaded_with_the_catalogs_access(
             **options,
         )
     assert "hunter2" not in str(raised.value)
+
+
+def test_an_object_of_any_name_is_loaded_once(catalog: SqlCatalog, tmp_path: Path) -> None:
+    store = _store(catalog)
+    names = ("line\u2028separator", "next\u0085line", "100%25 done", "number #1", "what?", "[a] *")
+    for number, name in enumerate(names):
+        with store.open_output_stream(f"sources/odd/{name}.parquet") as file:
+            pq.write_table(orders(number, 1), file)
+    options: dict[str, Any] = {"catalog": catalog, "state": tmp_path / "state", "engine": "local"}
+    for source in ("s3://sources/odd", "s3://sources/odd/*.parquet"):
+        into = f"db.t{len(source)}"
+        found = [ice.load(source, into, incremental=True, **options) for _ in range(3)]
+        assert [each.rows_inserted for each in found] == [len(names), 0, 0]
+    for number, name in enumerate(names):  # by itself: what it holds is not taken for a glob
+        ice.load(f"s3://sources/odd/{name}.parquet", f"db.n{number}", **options)
+        rows = catalog.load_table(f"db.n{number}").scan().to_arrow()
+        assert rows.column("id").to_pylist() == [number]
+    assert ice.load("s3://sources/odd/what?.par*", "db.globbed", **options).rows_inserted == 1

@@ -129,7 +129,7 @@ class Checkpoint:
         path = self.folder / _INTENT
         if not path.exists():
             return None
-        told = json.loads(path.read_text())
+        told = json.loads(path.read_bytes())
         files = tuple(
             None if each is None else tuple(SourceFile(**file) for file in each)
             for each in told["files"]
@@ -176,7 +176,7 @@ class Checkpoint:
             self._take(line)
         if self._table_uuid is None and table_uuid is not None:
             self._table_uuid = table_uuid
-            told = json.loads((self.folder / _IDENTITY).read_text())
+            told = json.loads((self.folder / _IDENTITY).read_bytes())
             write_json(self.folder / _IDENTITY, {**told, "table_uuid": table_uuid})
         with contextlib.suppress(FileNotFoundError):
             (self.folder / _INTENT).unlink()
@@ -203,7 +203,7 @@ class Checkpoint:
                 "table_uuid": table_uuid,
             }
             write_json(path, told)
-        told = json.loads(path.read_text())
+        told = json.loads(path.read_bytes())
         self.id, self._table_uuid = told["id"], told["table_uuid"]
         asked = {"into": spec.table_name, "branch": spec.branch or "main", "sources": sources}
         for key, value in asked.items():
@@ -218,8 +218,7 @@ class Checkpoint:
                 f"{spec.table_name} is not the table that the checkpoint {self.folder} was made "
                 "for: it was dropped, or created again. Delete the checkpoint to load everything"
             )
-        done = self.folder / _DONE
-        for line in done.read_text().splitlines() if done.exists() else ():
+        for line in _lines(self.folder / _DONE):
             with contextlib.suppress(ValueError):  # cut off by a kill: its intent is still there
                 self._take(json.loads(line))
 
@@ -237,9 +236,16 @@ class Checkpoint:
             if file.seek(0, os.SEEK_END) and not _ends_a_line(file):
                 file.write(b"\n")  # the line before was cut off by a kill
             for line in lines:
-                file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+                file.write(json.dumps(line).encode() + b"\n")  # ASCII, whatever the path
             file.flush()
             os.fsync(file.fileno())
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """Lines that a newline ends: `str.splitlines` also cuts at U+2028, which paths may have."""
+    if path.exists():
+        with open(path, "rb") as file:
+            yield from file
 
 
 def _ends_a_line(file: BinaryIO) -> bool:

@@ -130,7 +130,7 @@ def said(file: SourceFile) -> Iterator[None]:
         yield
     except pa.ArrowCancelled:
         raise
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+    except (pa.ArrowException, OSError, UnicodeError) as error:
         text = redact(" ".join(str(error).split()))
         raise SourceError(
             f"{redact(file.path)!r} can't be read: {text}. Mend or leave out the file"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from icestream.redaction import redact, shown_cause
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
 _MAGIC = re.compile(r"[*?\[]")
+_CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
+_WITH_PATH_ONLY = ("hdfs", "viewfs")  # whose file systems are of one host
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,8 @@ class FileStore:
             SourceError: If it can't be opened.
         """
         try:
+            if not is_utf8(path):
+                return _opened_by_python(path)
             system, inner = self._place(path)
             return system.open_input_file(inner)
         except Exception as error:
@@ -84,6 +89,10 @@ class FileStore:
             SourceError: If it can't be opened.
         """
         try:
+            if not is_utf8(path):
+                codec = _CODECS.get(posixpath.splitext(path)[1].lower())
+                opened = _opened_by_python(path)
+                return pa.CompressedInputStream(opened, codec) if codec else opened
             system, inner = self._place(path)
             return system.open_input_stream(inner, compression="detect")
         except Exception as error:
@@ -92,35 +101,34 @@ class FileStore:
     def _find(self, name: str) -> list[StoredSource]:
         system, inner = self._place(name)
         prefix = _prefix(name, inner)
-        if not _MAGIC.search(inner):
-            info = system.get_file_info(inner)
-            if info.type == pafs.FileType.File:
-                return [_stored(prefix, info)]
-            selector = pafs.FileSelector(inner, allow_not_found=True, recursive=True)
-            listed = [each for each in system.get_file_info(selector) if _is_seen(each.path, inner)]
-            return [_stored(prefix, each) for each in listed if each.type == pafs.FileType.File]
-        if system.type_name == "local" and Path(inner).exists():  # a name with brackets in it
-            return [_stored(prefix, system.get_file_info(inner))]
-        base = posixpath.dirname(inner[: _MAGIC.search(inner).start()])  # type: ignore[union-attr]
+        magic = _MAGIC.search(inner)
+        found = _file_at(system, prefix, inner)
+        if found is not None:  # a name that exists is not a glob, whatever characters it has
+            return [found]
+        if magic is None or (system.type_name == "local" and Path(inner).is_dir()):
+            listed = _listed(system, prefix, inner, recursive=True)
+            return [each for each in listed if _is_seen(each.path, f"{prefix}{inner}")]
+        base = posixpath.dirname(inner[: magic.start()])
         rest = inner[len(base) :].lstrip("/")
         deep = "/" in rest or "**" in rest
-        selector = pafs.FileSelector(base, allow_not_found=True, recursive=deep)
         fits = _pattern(inner)
-        return [
-            _stored(prefix, each)
-            for each in system.get_file_info(selector)
-            if each.type == pafs.FileType.File and fits.fullmatch(each.path)
-        ]
+        listed = _listed(system, prefix, base, recursive=deep)
+        return [each for each in listed if fits.fullmatch(each.path.removeprefix(prefix))]
 
     def _place(self, path: str) -> tuple[Any, str]:
-        """The file system, and the path in it."""
+        """The file system, and the path in it.
+
+        PyIceberg cuts a location at `?` and `#`, which names of objects may have.
+        """
         scheme = _SCHEME.match(path)
         if scheme is None or scheme[1] == "file":
             local = path.removeprefix("file://")
             return pafs.LocalFileSystem(), str(Path(local).absolute())
         io = PyArrowFileIO({key: str(value) for key, value in self.properties.items()})
-        kind, netloc, inner = io.parse_location(path, io.properties)
-        return io.fs_by_scheme(kind, netloc), inner
+        kind, whole = scheme[1].lower(), path[scheme.end() :]
+        host, slash, rest = whole.partition("/")
+        inner = f"{slash}{rest}" if kind in _WITH_PATH_ONLY else whole
+        return io.fs_by_scheme(kind, host), inner
 
     def _failed(self, path: str, error: Exception) -> SourceError:
         text = redact(" ".join(str(error).split()), self.properties)
@@ -136,6 +144,68 @@ def _prefix(name: str, inner: str) -> str:
     if scheme is None or scheme[1] == "file":
         return ""
     return name[: len(name) - len(inner)] if name.endswith(inner) else f"{scheme[1]}://"
+
+
+def is_utf8(path: str) -> bool:
+    """Whether a path is valid UTF-8: PyArrow takes no other."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def shown_path(path: str) -> str:
+    """A path as text: bytes that are not valid UTF-8 become `\\xff`."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _opened_by_python(path: str) -> pa.NativeFile:
+    return pa.PythonFile(open(path.removeprefix("file://"), "rb"), mode="r")
+
+
+def _file_at(system: Any, prefix: str, path: str) -> StoredSource | None:
+    """The file of exactly that name, if there is one."""
+    if system.type_name == "local":
+        return _local_file(path) if Path(path).is_file() else None
+    info = system.get_file_info(path)
+    return _stored(prefix, info) if info.type == pafs.FileType.File else None
+
+
+def _listed(system: Any, prefix: str, folder: str, *, recursive: bool) -> list[StoredSource]:
+    """The files of a folder."""
+    if not is_utf8(folder):
+        return _local_files(folder, recursive=recursive)
+    selector = pafs.FileSelector(folder, allow_not_found=True, recursive=recursive)
+    try:
+        found = system.get_file_info(selector)
+        return [_stored(prefix, each) for each in found if each.type == pafs.FileType.File]
+    except UnicodeDecodeError:  # of a name in the folder
+        if system.type_name != "local":
+            raise
+        return _local_files(folder, recursive=recursive)
+
+
+def _local_files(folder: str, *, recursive: bool) -> list[StoredSource]:
+    """The files of a local folder, by Python, which takes every name that a disk has."""
+    return list(_walked(folder, recursive, set()))
+
+
+def _walked(folder: str, recursive: bool, seen: set[tuple[int, int]]) -> Iterator[StoredSource]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_file():
+                yield _local_file(entry.path)
+            elif recursive and entry.is_dir():
+                told = entry.stat()
+                place = (told.st_dev, told.st_ino)
+                if place not in seen:
+                    yield from _walked(entry.path, recursive, seen | {place})
+
+
+def _local_file(path: str) -> StoredSource:
+    told = os.stat(path)  # noqa: PTH116  # the path stays as the folder spells it
+    return StoredSource(path, told.st_size, told.st_mtime_ns)
 
 
 def _stored(prefix: str, info: pafs.FileInfo) -> StoredSource:
@@ -163,4 +233,4 @@ def _pattern(glob: str) -> re.Pattern[str]:
         else:
             out += {"*": "[^/]*", "?": "[^/]"}.get(character, re.escape(character))
             position += 1
-    return re.compile(out)
+    return re.compile(out, re.DOTALL)

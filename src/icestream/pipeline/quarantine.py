@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from icestream.pipeline.bad_record import QUARANTINE_SCHEMA, BadRecord
 from icestream.pipeline.file_rows import FileRows
+from icestream.pipeline.file_store import shown_path
 from icestream.pipeline.load_input import LoadInputs
 from icestream.pipeline.load_spec import LoadSpec
 from icestream.pipeline.source_file import SourceFile
@@ -53,7 +54,7 @@ class QuarantineRows:
         count = len(bad)
         return pa.RecordBatch.from_arrays(
             [
-                pa.array([each.source for each in bad], pa.string()),
+                pa.array([shown_path(each.source) for each in bad], pa.string()),
                 pa.array([each.line for each in bad], pa.int64()),
                 pa.array([each.record for each in bad], pa.string()),
                 pa.array([each.reason for each in bad], pa.string()),

@@ -56,7 +56,7 @@ def peak_process_bytes() -> int:
 
 def _read(path: Path) -> Mapping[str, Any]:
     try:
-        document = json.loads(path.read_text())
+        document = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return {}
     return document if isinstance(document, dict) else {}

@@ -16,6 +16,7 @@ from pyiceberg.table import Table
 
 from icestream.errors import InvalidArgumentError
 from icestream.pipeline.choice import check_choice, check_keys
+from icestream.pipeline.file_store import shown_path
 from icestream.redaction import redact, without_password
 
 SourceKind = Literal["files", "table", "jdbc", "spark", "arrow", "frame"]
@@ -81,14 +82,14 @@ class SourceSpec:
     def text(self) -> str:
         """The source in a few words, without secrets."""
         if self.kind == "files":
-            return ", ".join(redact(path) for path in self.paths)
+            return ", ".join(redact(shown_path(path)) for path in self.paths)
         if self.kind == "table":
             name = ".".join(self.table.name()) if isinstance(self.table, Table) else self.table
             return f"table:{name}"
         if self.kind == "jdbc":
             return f"{without_password(self.url or '')} {self.table or redact(self.query or '')}"
         if self.kind == "spark":
-            return " ".join([str(self.format), *(redact(path) for path in self.paths)])
+            return " ".join([str(self.format), *(redact(shown_path(path)) for path in self.paths)])
         return f"a {type(self.value).__module__.partition('.')[0]} {type(self.value).__name__}"
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 _SMALLEST_PART_BYTES = 8 << 20
 _THREADS = 8
+# Hadoop's paths have a syntax of their own: a file with other characters is read by icestream.
+_PLAIN_PATH = re.compile(r"[A-Za-z0-9_./=+,@~ -]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +129,7 @@ class FileFrames:
         schema = spark_schema(each.columns, table=self.table)
         rows = _native_rows(each)
         if rows is not None:
-            paths = [_escaped(file.path) for file in each.files.files]
+            paths = [file.path for file in each.files.files]
             return FilesFrame(self.spark.read.schema(schema).parquet(*paths), rows)
         packs = self._packs(each)
         read = ReadFiles(each.rows, packs, self.passes_bad, on_read)
@@ -161,7 +164,7 @@ def _native_rows(each: LoadInput) -> int | None:
     assert each.files is not None
     assert each.columns is not None
     for file in each.files.files:
-        if file.format != "parquet" or "://" in file.path:
+        if file.format != "parquet" or not _PLAIN_PATH.fullmatch(file.path):
             return None
         if PurePosixPath(file.path).name.startswith(("_", ".")):
             return None
@@ -207,8 +210,3 @@ def _is_native(kind: pa.DataType) -> bool:
 
 def _pass_over(bad: BadRecord) -> None:
     pass
-
-
-def _escaped(path: str) -> str:
-    """A path in which nothing is taken for a glob."""
-    return "".join(f"\\{each}" if each in "*?[]{}\\" else each for each in path)

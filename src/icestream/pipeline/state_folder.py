@@ -49,9 +49,8 @@ def write_json(path: Path, document: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(document, file, indent=2, ensure_ascii=False, default=str)
-            file.write("\n")
+        with os.fdopen(handle, "wb") as file:
+            file.write(_json(document))
             file.flush()
             os.fsync(file.fileno())
         Path(name).replace(path)
@@ -59,3 +58,11 @@ def write_json(path: Path, document: Mapping[str, Any]) -> None:
         with contextlib.suppress(OSError):
             Path(name).unlink()
         raise
+
+
+def _json(document: Mapping[str, Any]) -> bytes:
+    """The document in UTF-8; in ASCII where a path has bytes that are not valid UTF-8."""
+    try:
+        return f"{json.dumps(document, indent=2, ensure_ascii=False, default=str)}\n".encode()
+    except UnicodeEncodeError:
+        return f"{json.dumps(document, indent=2, default=str)}\n".encode()

@@ -175,7 +175,7 @@ def _said(path: Path) -> Iterator[None]:
         yield
     except pa.ArrowCancelled:
         raise
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+    except (pa.ArrowException, OSError, UnicodeError) as error:
         text = " ".join(str(error).split())
         raise SourceError(f"{str(path)!r} can't be read: {text}. Mend or leave out the file") from (
             error

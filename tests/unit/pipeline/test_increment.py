@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +76,90 @@ def test_a_run_after_a_kill_loads_what_is_missing_once(
     load(inbox, **options)
     assert ids(catalog) == list(range(30))
     assert len(catalog.load_table("db.t").metadata.snapshots) == 3
+
+
+_ODD_NAMES = (
+    "line\u2028separator.parquet",
+    "next\u0085line.parquet",
+    "form\ffeed.parquet",
+    "new\nline.parquet",
+    "100%25 per cent.parquet",
+    "number #1?.parquet",
+    "[a] *.parquet",
+    "back\\slash.parquet",
+    os.fsdecode(b"not utf-8 \xff\xe9.parquet"),
+)
+
+
+@pytest.mark.parametrize("source", ["{}", "{}/**/*.parquet"])
+def test_a_file_of_any_name_is_loaded_once(
+    load: Load, catalog: Catalog, tmp_path: Path, source: str
+) -> None:
+    folder = tmp_path / "odd"
+    (folder / "deep\n").mkdir(parents=True)
+    for number, name in enumerate(_ODD_NAMES):
+        place = folder / "deep\n" if number % 2 else folder
+        with open(place / name, "wb") as file:
+            pq.write_table(orders(number, 1), file)
+    assert load(source.format(folder)).rows_inserted == len(_ODD_NAMES)
+    with open(folder / "one\u2028more.parquet", "wb") as file:
+        pq.write_table(orders(len(_ODD_NAMES), 1), file)
+    assert load(source.format(folder)).rows_inserted == 1
+    for _ in range(2):
+        assert load(source.format(folder)).snapshot_id is None
+    assert ids(catalog) == list(range(len(_ODD_NAMES) + 1))
+
+
+@pytest.mark.parametrize("name", _ODD_NAMES)
+def test_a_load_of_a_file_of_any_name_is_resumed_after_a_kill(
+    load: Load, catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    with open(tmp_path / name, "wb") as file:
+        pq.write_table(orders(0, 3), file)
+
+    def killed(*arguments: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Checkpoint, "finish", killed)
+        with pytest.raises(Killed):
+            load(tmp_path / name)
+    report = load(tmp_path / name)
+    assert report.snapshot_id is None
+    assert ids(catalog) == [0, 1, 2]
+    assert report.report_file is not None
+    assert json.loads(Path(report.report_file).read_bytes())["rows_inserted"] == 0
+
+
+def test_text_of_a_file_whose_name_is_not_utf8_is_read_and_bad_lines_name_it(
+    load: Load, catalog: Catalog, tmp_path: Path
+) -> None:
+    folder = tmp_path / "odd"
+    folder.mkdir()
+    name = os.fsdecode(b"\xff.csv.gz")
+    with gzip.open(folder / name, "wb") as file:
+        file.write(b"id,price\n1,2.5\nx\n3,4.5\n")
+    report = load(folder, bad_records="quarantine")
+    assert (report.rows_inserted, report.rows_quarantined) == (2, 1)
+    (bad,) = catalog.load_table("db.t_quarantine").scan().to_arrow().to_pylist()
+    assert bad["source"].endswith("\\xff.csv.gz")
+    with pytest.raises(SourceError, match=r"udcff\.csv\.gz', line 3"):
+        load(folder, "db.other")
+
+
+def test_a_checkpoint_of_the_version_before_is_read(
+    load: Load, catalog: Catalog, tmp_path: Path
+) -> None:
+    file = tmp_path / "a\u2028b.parquet"
+    pq.write_table(orders(0, 3), file)
+    load(file)
+    done = tmp_path / "state" / "checkpoints" / "db.t" / "done.jsonl"
+    lines = [json.loads(line) for line in done.read_bytes().split(b"\n") if line]
+    written = [json.dumps(line, ensure_ascii=False).encode() + b"\n" for line in lines]
+    done.write_bytes(b"".join(written))
+    assert "\u2028".encode() in done.read_bytes()
+    assert load(file).snapshot_id is None
+    assert ids(catalog) == [0, 1, 2]
 
 
 def test_a_torn_line_of_the_checkpoint_does_no_harm(
