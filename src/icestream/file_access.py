@@ -1,28 +1,79 @@
-"""File access that may travel to other machines."""
+"""File access that may travel to other machines: what a store needs, and nothing of the catalog."""
 
 from __future__ import annotations
 
-from pyiceberg.io import FileIO
+import weakref
+
+from pyiceberg.io import (
+    AWS_ACCESS_KEY_ID,
+    AWS_PROFILE_NAME,
+    AWS_REGION,
+    AWS_ROLE_ARN,
+    AWS_ROLE_SESSION_NAME,
+    AWS_SECRET_ACCESS_KEY,
+    AWS_SESSION_TOKEN,
+    S3_SIGNER,
+    S3_SIGNER_URI,
+    FileIO,
+)
+from pyiceberg.io.pyarrow import BUFFER_SIZE
+
+from icestream.redaction import without_password
 
 # Not imported to compare: fsspec may not be installed. Others may need whatever they were given.
-_MADE_FROM_PROPERTIES = frozenset(
-    {"pyiceberg.io.pyarrow.PyArrowFileIO", "pyiceberg.io.fsspec.FsspecFileIO"}
+_PYARROW = "pyiceberg.io.pyarrow.PyArrowFileIO"
+_FSSPEC = "pyiceberg.io.fsspec.FsspecFileIO"
+_STORES = ("s3.", "gcs.", "adls.", "hdfs.", "hf.")
+_NAMES = frozenset(
+    {
+        AWS_ACCESS_KEY_ID,
+        AWS_PROFILE_NAME,
+        AWS_REGION,
+        AWS_ROLE_ARN,
+        AWS_ROLE_SESSION_NAME,
+        AWS_SECRET_ACCESS_KEY,
+        AWS_SESSION_TOKEN,
+        BUFFER_SIZE,
+        "DEFAULT_SCHEME",
+        "DEFAULT_NETLOC",
+    }
 )
-_CATALOG_SECRETS = frozenset({"password", "credential", "client-secret", "user"})
+_HEADER = "header."
+_stripped: weakref.WeakKeyDictionary[FileIO, FileIO] = weakref.WeakKeyDictionary()
 
 
 def without_catalog_secrets(io: FileIO) -> FileIO:
-    """File access as it was, without what only the catalog needs: it travels to other machines.
+    """File access as it was, with the properties that PyIceberg's file access reads, and no others.
 
-    A catalog passes all its properties on to its `FileIO`, the address of its database among them.
-    What a REST catalog's file access may need (its http address and token, for signing) is kept.
+    A catalog passes all its properties on to its `FileIO`: passwords, tokens, headers and keys of
+    its own among them, under names that nobody can list. Where the catalog signs each request for
+    the store (`s3.signer`), its address, token and headers are what the store needs, and are kept.
+    Other implementations of `FileIO` are left alone: they may need whatever they were given.
     """
     kind = type(io)
-    if f"{kind.__module__}.{kind.__qualname__}" not in _MADE_FROM_PROPERTIES:
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    if name not in (_PYARROW, _FSSPEC):
         return io
+    signs = name == _FSSPEC and bool(io.properties.get(S3_SIGNER))
     kept = {
         key: value
         for key, value in io.properties.items()
-        if key not in _CATALOG_SECRETS and not (key == "uri" and not str(value).startswith("http"))
+        if key.startswith(_STORES) or key in _NAMES or (signs and key.startswith(_HEADER))
     }
-    return io if len(kept) == len(io.properties) else kind(kept)
+    if signs:
+        kept |= _signing(io.properties)
+    if len(kept) == len(io.properties):
+        return io
+    known = _stripped.get(io)
+    if known is None or known.properties != kept:
+        known = _stripped[io] = kind(kept)
+    return known
+
+
+def _signing(properties: dict[str, str]) -> dict[str, str]:
+    found: dict[str, str] = {key: properties[key] for key in ("uri", "token") if key in properties}
+    if S3_SIGNER_URI in properties:
+        found.pop("uri", None)
+    if "uri" in found:
+        found["uri"] = without_password(found["uri"])
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import pickle
 import re
 import traceback
 import zlib
@@ -243,6 +244,21 @@ def test_a_refused_commit_does_not_show_why_the_catalog_has_refused_it(
         with pytest.raises(CommitError, match=r"refused the commit to db\.t: OSError") as caught:
             commit()
         assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_writers_take_no_secret_of_the_catalog_to_tasks(spark: Any, catalog: SqlCatalog) -> None:
+    catalog.create_table("db.t", ORDERS)
+    schema = spark.createDataFrame([], ORDERS_DDL).schema
+    secrets = {f"catalog.{name}": SECRET for name in SECRET_PROPERTIES if "s3." not in name}
+    for path, create in (("db.t", "false"), ("db.new", "true")):
+        given = {**catalog_options(catalog), **secrets, "path": path, "create": create}
+        batch = IcestreamWriter(given, schema, overwrite=False)
+        named = {**given, "stream-id": "copy"}
+        stream = IcestreamStreamWriter(named, schema, False, SessionDefaults())
+        for_tasks, for_commit = pickle.dumps(batch), pickle.dumps(batch)
+        assert SECRET.encode() not in for_tasks
+        assert SECRET.encode() in for_commit, "which runs on the driver, and opens the catalog"
+        assert SECRET.encode() not in pickle.dumps(stream)
 
 
 def test_an_encoded_plan_would_be_seen() -> None:

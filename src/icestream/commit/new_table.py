@@ -35,6 +35,7 @@ from icestream.errors import (
     InvalidArgumentError,
     SchemaMismatchError,
 )
+from icestream.file_access import without_catalog_secrets
 from icestream.redaction import error_text
 from icestream.write.schema import SchemaPlan, plan_schema
 from icestream.write.spec_text import partition_spec, sort_order
@@ -111,7 +112,11 @@ class NewTable:
             ) from error
         staged = _staged(transaction)
         return cls(
-            staged.name(), staged.metadata, staged.metadata_location, staged.io, planned.discarded
+            staged.name(),
+            staged.metadata,
+            staged.metadata_location,
+            without_catalog_secrets(staged.io),
+            planned.discarded,
         )
 
     @property

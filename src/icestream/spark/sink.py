@@ -32,7 +32,7 @@ from icestream.catalogs import load_table, open_catalog
 from icestream.errors import IcestreamError, InvalidArgumentError
 from icestream.memory import DEFAULT_MEMORY, parse_bytes
 from icestream.spark.frame_schema import arrow_schema
-from icestream.spark.table_write import PlannedWrite, WriteOptions, undone_if_refused
+from icestream.spark.table_write import WriteOptions, undone_if_refused
 from icestream.spark.task_write import TaskResult
 from icestream.spark.written_frame import Creation, plan
 from icestream.write.schema import SchemaMode
@@ -63,7 +63,7 @@ class SinkOptions:
     Attributes:
         table: The table's name.
         catalog: The catalog's name.
-        catalog_properties: Further properties of it. They travel with the tasks.
+        catalog_properties: Further properties of it. Tasks do not get them.
         write: What the write does.
         creation: How the table is created if it is not there; None: it must be there.
     """
@@ -140,17 +140,30 @@ class IcestreamWriter(DataSourceArrowWriter):  # type: ignore[misc]
             InvalidArgumentError: If an option is unknown, or does not fit.
             CatalogError: If the catalog has no such table, or can't be reached.
         """
-        self._options = SinkOptions.of(options, overwrite=overwrite)
+        asked = SinkOptions.of(options, overwrite=overwrite)
+        self._options: SinkOptions | None = asked
+        self._is_with_tasks = False
         try:
             self._planned, _ = plan(
-                self._options.table,
-                self._options.open_catalog(),
+                asked.table,
+                asked.open_catalog(),
                 arrow_schema(schema),
-                self._options.write,
-                self._options.creation,
+                asked.write,
+                asked.creation,
             )
         except IcestreamError as error:
             raise error from None  # Spark shows causes, too, and they may hold credentials
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a task needs, and then what the commit needs.
+
+        Spark pickles a writer twice where it plans: first for the tasks, then for the process on
+        the driver that commits. Only the second gets what opens the catalog.
+        """
+        if self._is_with_tasks:
+            return dict(self.__dict__)
+        self._is_with_tasks = True
+        return {**self.__dict__, "_options": None}
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Answer:
         """In a task: write its rows.
@@ -163,18 +176,19 @@ class IcestreamWriter(DataSourceArrowWriter):  # type: ignore[misc]
 
     def commit(self, messages: Sequence[Answer | None]) -> None:
         """Commit what all tasks wrote, as one snapshot."""
-        planned: PlannedWrite = self._planned
+        planned, options = self._planned, self._options
+        assert options is not None, "the writer of a task does not commit"
         results = [answer.result for answer in messages if answer is not None]
         try:
             with undone_if_refused(planned.target):
-                catalog = self._options.open_catalog()
+                catalog = options.open_catalog()
                 into: Table | Catalog = catalog
                 if planned.new_table is None:
-                    into = load_table(self._options.table, catalog)
+                    into = load_table(options.table, catalog)
             report = planned.commit(into, results)
         except IcestreamError as error:
             raise error from None  # as above
-        _log.debug("%s: %s", self._options.table, report)
+        _log.debug("%s: %s", options.table, report)
 
     def abort(self, messages: Sequence[Answer | None]) -> None:
         """Delete the files of a job that failed.
