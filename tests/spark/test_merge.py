@@ -187,8 +187,8 @@ def test_no_key_and_no_row_goes_through_the_driver(
     monkeypatch.setattr(keyed_frame, "_FEW_BYTES", few_bytes)
     plans: list[str] = []
 
-    def run_tasks(frame: Any) -> Any:
-        ended = task_answer.run_tasks(frame)
+    def run_tasks(frame: Any, *kinds: type) -> Any:
+        ended = task_answer.run_tasks(frame, *kinds)
         plans.append(frame._jdf.queryExecution().executedPlan().toString())
         return ended
 

@@ -6,7 +6,6 @@ few bits for each key. Of keys that are refused, a few examples.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ import pyarrow as pa
 from icestream.errors import DuplicateKeysError, InvalidDataError
 from icestream.spark.arrow_map import map_in_arrow, quoted_in
 from icestream.spark.installed import pyspark_module
+from icestream.spark.plain_record import decode, encode
 from icestream.spark.task_failure import note_error
 from icestream.upsert.key_hash import Keys
 from icestream.upsert.key_index import Sieve
@@ -43,7 +43,7 @@ class _Facts:
     rows: int
     nulls: int
     bytes: int
-    key_range: KeyRange
+    bounds: list[tuple[Any, Any] | bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class _Keyed:
                 nulls += batch.column(KEY_NAMES[0]).null_count
                 size += batch.nbytes
                 yield _with_facts(batch, pa.nulls(batch.num_rows, pa.binary()))
-        facts = pickle.dumps(_Facts(rows, nulls, size, key_range))
+        facts = encode(_Facts(rows, nulls, size, key_range.bounds()))
         nothing = [pa.nulls(1, field.type) for field in schema]
         names = schema.names
         yield _with_facts(pa.RecordBatch.from_arrays(nothing, names), pa.array([facts]))
@@ -87,7 +87,7 @@ class _Sieved:
         for batch in batches:
             words = batch.column(0).drop_null().to_numpy().view("uint64")
             sieve.add(Keys(words, None, None))
-        yield pa.record_batch([pa.array([pickle.dumps(sieve)], pa.binary())], names=["sieve"])
+        yield pa.record_batch([pa.array([sieve.to_bytes()], pa.binary())], names=["sieve"])
 
 
 class KeyedFrame:
@@ -137,7 +137,7 @@ class KeyedFrame:
             DuplicateKeysError: If rows share their key.
         """
         rows = self._persisted.where(f"{_FACTS} is not null").select(_FACTS).collect()
-        seen: list[_Facts] = [pickle.loads(row[0]) for row in rows]
+        seen = [decode(bytes(row[0]), _Facts) for row in rows]
         self.rows = sum(each.rows for each in seen)
         size = sum(each.bytes for each in seen)
         self.row_bytes = size / max(1, self.rows)
@@ -151,7 +151,7 @@ class KeyedFrame:
         self._deduplicate()
         result = KeyRange(self._key)
         for each in seen:
-            result.add_all(each.key_range)
+            result.add_bounds(each.bounds)
         return result
 
     def sieve(self) -> Sieve:
@@ -159,7 +159,7 @@ class KeyedFrame:
         keys = self.frame.select(KEY_NAMES[0]).coalesce(_SIEVE_PARTS)
         result = Sieve(_MOST_SIEVE_BYTES, self.rows)
         for row in keys.mapInArrow(_Sieved(self.rows), "sieve binary").collect():
-            result.add_all(pickle.loads(row[0]))
+            result.add_all(bytes(row[0]))
         return result
 
     def _deduplicate(self) -> None:

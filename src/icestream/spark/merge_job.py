@@ -14,7 +14,7 @@ from icestream.spark.distribution import partition_keys
 from icestream.spark.installed import pyspark_module
 from icestream.spark.keyed_frame import KEY_NAMES, KeyedFrame
 from icestream.spark.packing import wanted_tasks
-from icestream.spark.task_answer import ANSWER_SCHEMA, answer, run_tasks
+from icestream.spark.task_answer import ANSWER_PARTS, ANSWER_SCHEMA, answer, run_tasks
 from icestream.spark.task_failure import note_error
 from icestream.upsert.key_index import Sieve
 from icestream.upsert.merge_work import PLACE_FIELDS, MergePart, MergeWork
@@ -89,7 +89,7 @@ def run_merge(spark: SparkSession, source: KeyedFrame, work: MergeWork, cores: i
     answers = map_in_arrow(
         ordered.select(*(quoted(name) for name in columns)), _Applied(work), ANSWER_SCHEMA
     )
-    parts, retried = run_tasks(answers)
+    parts, retried = run_tasks(answers, MergePart, *ANSWER_PARTS)
     return replace(sum(parts, MergePart()), retried=retried)
 
 

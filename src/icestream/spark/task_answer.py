@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
 from icestream.spark.installed import is_classic
+from icestream.spark.plain_record import decode, encode
+from icestream.write.new_file import NewFile
+from icestream.write.table_writer import Written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+_Result = TypeVar("_Result")
+ANSWER_PARTS = (Written, NewFile)
 ANSWER_SCHEMA = "result binary, stage int, retried boolean"
 
 
@@ -24,18 +28,20 @@ def answer(result: object) -> pa.RecordBatch:
     stage = context.stageId() if context else None
     retried = context is not None and context.attemptNumber() > 0
     columns = [
-        pa.array([pickle.dumps(result)], pa.binary()),
+        pa.array([encode(result)], pa.binary()),
         pa.array([stage], pa.int32()),
         pa.array([retried]),
     ]
     return pa.record_batch(columns, names=["result", "stage", "retried"])
 
 
-def run_tasks(frame: DataFrame) -> tuple[list[Any], bool]:
+def run_tasks(frame: DataFrame, kind: type[_Result], *parts: type) -> tuple[list[_Result], bool]:
     """Run a job whose tasks answer.
 
     Args:
         frame: Of `ANSWER_SCHEMA`.
+        kind: The dataclass that each task answers with.
+        parts: Other dataclasses that an answer may hold.
 
     Returns:
         The results, and whether rows were taken more than once: a worker whose task is failed from
@@ -44,7 +50,7 @@ def run_tasks(frame: DataFrame) -> tuple[list[Any], bool]:
     rows = frame.collect()
     stages = {row[1] for row in rows if row[1] is not None}
     retried = any(row[2] for row in rows) or _ran_again(frame.sparkSession, stages)
-    return [pickle.loads(row[0]) for row in rows], retried
+    return [decode(bytes(row[0]), kind, *parts) for row in rows], retried
 
 
 def _ran_again(spark: Any, stages: Iterable[int]) -> bool:

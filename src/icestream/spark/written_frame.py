@@ -22,7 +22,7 @@ from icestream.spark.distribution import Distribution, check_distribution, distr
 from icestream.spark.frame_schema import arrow_schema
 from icestream.spark.settings import MEMORY_SETTING
 from icestream.spark.table_write import PlannedWrite, WriteOptions
-from icestream.spark.task_answer import ANSWER_SCHEMA, run_tasks
+from icestream.spark.task_answer import ANSWER_PARTS, ANSWER_SCHEMA, run_tasks
 from icestream.spark.task_failure import driver_error
 from icestream.spark.task_write import TaskResult
 
@@ -164,7 +164,7 @@ def _run(
         distributed = distribute(frame, planned.target, distribution)
         with distributed.settings():
             answers = map_in_arrow(distributed.frame, planned.task, ANSWER_SCHEMA)
-            results, retried = run_tasks(answers)
+            results, retried = run_tasks(answers, TaskResult, *ANSWER_PARTS)
             return [replace(each, retried=retried) for each in results]
     except BaseException as error:
         planned.abandon()

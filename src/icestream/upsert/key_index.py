@@ -44,11 +44,21 @@ class Sieve:
         else:
             np.bitwise_or.at(self._bits, slots >> 3, np.left_shift(1, slots & 7).astype(np.uint8))
 
-    def add_all(self, other: Sieve) -> None:
-        """Note the keys of another sieve that was made alike."""
-        for mine, theirs in ((self._flags, other._flags), (self._bits, other._bits)):
-            if mine is not None and theirs is not None:
-                np.bitwise_or(mine, theirs, out=mine)
+    def to_bytes(self) -> bytes:
+        """What `add_all` takes."""
+        return (self._bits if self._flags is None else self._flags).tobytes()
+
+    def add_all(self, other: bytes) -> None:
+        """Note the keys of another sieve that was made alike.
+
+        Raises:
+            ValueError: If it has another size.
+        """
+        mine = self._bits if self._flags is None else self._flags.view(np.uint8)
+        theirs = np.frombuffer(other, np.uint8)
+        if len(theirs) != len(mine):
+            raise ValueError(f"a sieve has {len(theirs)} bytes, and not {len(mine)}")
+        np.bitwise_or(mine, theirs & 1 if self._flags is not None else theirs, out=mine)
 
     def passes(self, keys: Keys) -> npt.NDArray[np.bool_]:
         """False for keys that were never noted; for others true, mostly."""

@@ -66,13 +66,20 @@ class KeyRange:
                 continue
             self._widen(number, low, high)
 
-    def add_all(self, other: KeyRange) -> None:
+    def bounds(self) -> list[tuple[Any, Any] | bool]:
+        """What `add_bounds` adds, as plain values: True for no keys, False for no order."""
+        return [
+            (bounds or True) if ordered else False
+            for bounds, ordered in zip(self._bounds, self._ordered, strict=True)
+        ]
+
+    def add_bounds(self, bounds: Sequence[tuple[Any, Any] | bool]) -> None:
         """Widen the range by that of other keys of the same columns."""
-        for number, bounds in enumerate(other._bounds):
-            if not other._ordered[number]:
+        for number, each in zip(range(len(self._bounds)), bounds, strict=True):
+            if each is False:
                 self._ordered[number], self._bounds[number] = False, None
-            elif bounds is not None and self._ordered[number]:
-                self._widen(number, *bounds)
+            elif isinstance(each, tuple) and self._ordered[number]:
+                self._widen(number, *each)
 
     def filter(self) -> BooleanExpression:
         """True for every key in the range; for others too, where a column has no order."""
