@@ -23,6 +23,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 
 from icestream.commit.change import SchemaChange
 from icestream.errors import CommitConflictError
+from icestream.read.request import name_mapping_of
 from icestream.write.target import WriteTarget
 
 _ROOT_ID = -1
@@ -57,7 +58,7 @@ def apply_schema_change(
         AddSchemaUpdate(schema_=schema),
         SetCurrentSchemaUpdate(schema_id=-1),
     )
-    updates += _mapping_update(metadata, schema)
+    updates += _mapping_update(metadata, schema, table)
     requirements: tuple[TableRequirement, ...] = (
         AssertCurrentSchemaId(current_schema_id=change.base_schema_id),
         AssertLastAssignedFieldId(last_assigned_field_id=change.base_last_column_id),
@@ -83,9 +84,9 @@ def loosened_in_words(schema: Schema, loosened: Collection[int]) -> tuple[str, .
     return tuple(f"column {name!r} made optional" for name in names)
 
 
-def _mapping_update(metadata: TableMetadata, schema: Schema) -> tuple[TableUpdate, ...]:
+def _mapping_update(metadata: TableMetadata, schema: Schema, table: str) -> tuple[TableUpdate, ...]:
     """Have the table's name mapping know the new columns, if it has one."""
-    mapping = metadata.name_mapping()
+    mapping = name_mapping_of(metadata, table)
     if mapping is None:
         return ()
     known = set(metadata.schema().field_ids)

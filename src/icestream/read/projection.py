@@ -6,6 +6,7 @@ over ready-made functions. Columns that are already what the table wants pass th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import UUID
@@ -19,6 +20,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 from icestream.read.conversion import convert_primitive
 
 _ID_KEYS = (b"PARQUET:field_id", b"iceberg.id")
+_NUMBER = re.compile(rb"-?[0-9]{1,10}")
 _LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
 
 Column = Callable[[pa.Array], pa.Array]
@@ -75,7 +77,16 @@ class _Scope:
 
 def _id_of(field: pa.Field) -> int | None:
     metadata = field.metadata or {}
-    return next((int(metadata[key]) for key in _ID_KEYS if key in metadata), None)
+    stored = next((metadata[key] for key in _ID_KEYS if key in metadata), None)
+    if stored is None:
+        return None
+    if not _NUMBER.fullmatch(stored):
+        shown = stored[:40].decode("utf-8", "backslashreplace")
+        raise Unprojectable(
+            f"its column {field.name!r} has the field id {shown!r}, which is not a number: the "
+            "file is damaged, or was written by something that does not know Iceberg"
+        )
+    return int(stored)
 
 
 def _has_ids(field: pa.Field) -> bool:

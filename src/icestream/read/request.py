@@ -14,13 +14,15 @@ from pyiceberg.expressions.visitors import (
     extract_field_ids,
 )
 from pyiceberg.schema import Schema, prune_columns
-from pyiceberg.table import DataScan, Table
+from pyiceberg.table import DataScan, Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 from pyiceberg.utils.config import Config
 
 from icestream.errors import (
+    CatalogError,
     InvalidArgumentError,
     UnknownColumnError,
 )
@@ -73,21 +75,46 @@ def request(
     data_scan = data_scan.update(table_metadata=metadata, row_filter=row_filter)
     snapshot = data_scan.snapshot()
     downcast = Config().get_bool("downcast-ns-timestamp-to-us-on-write")
+    table = ".".join(data_scan.table_identifier or ()) or metadata.location
     context = ReadContext(
-        table=".".join(data_scan.table_identifier or ()) or metadata.location,
+        table=table,
         snapshot_id=snapshot.snapshot_id if snapshot else None,
         io=without_catalog_secrets(data_scan.io),
         schema=selected,
         read_schema=_read_schema(schema, selected, row_filter, data_scan.case_sensitive),
         row_filter=row_filter,
         case_sensitive=data_scan.case_sensitive,
-        name_mapping=metadata.name_mapping(),
+        name_mapping=name_mapping_of(metadata, table),
         downcast_ns=downcast if downcast is not None else metadata.format_version <= 2,
         metadata_columns=check_metadata_columns(metadata_columns, schema),
     )
     if "_partition" in context.metadata_columns:
         context = replace(context, partition_type=_partition_type(metadata, context.table))
     return ScanRequest(data_scan, context, min(limits) if limits else None)
+
+
+def name_mapping_of(metadata: TableMetadata, table: str) -> NameMapping | None:
+    """The table's field ids for columns of files that carry none, if it has such a mapping.
+
+    Raises:
+        CatalogError: If the table's property can't be understood.
+    """
+    try:
+        mapping = metadata.name_mapping()
+        waiting = list(mapping.root) if mapping is not None else []
+        while waiting:
+            field = waiting.pop()
+            if not isinstance(field.names, list):  # PyIceberg takes a field without names
+                raise ValueError("a field has no names")
+            waiting += field.fields
+    except (ValueError, TypeError, RecursionError) as error:
+        shown = " ".join(str(error).split())[:200]
+        raise CatalogError(
+            f"the property {TableProperties.DEFAULT_NAME_MAPPING} of {table} is malformed: "
+            f"{shown}. "
+            'Set it to a list such as [{"field-id": 1, "names": ["id"]}], or remove it'
+        ) from error
+    return mapping
 
 
 def _partition_type(metadata: TableMetadata, table: str) -> StructType:
