@@ -102,6 +102,7 @@ if TYPE_CHECKING:
 )
 @click.option("--quarantine", metavar="TABLE", help="Where they go.  [default: TABLE_quarantine]")
 @click.option("--incremental", is_flag=True, help="Only what is new since the last run.")
+@click.option("--again", is_flag=True, help="Append inputs once more that are already loaded.")
 @click.option("--checkpoint", metavar="FOLDER", help="What remembers it.")
 @click.option("--watch", type=float, metavar="SECONDS", help="Repeat, until Ctrl-C.")
 @merge_options
@@ -112,6 +113,9 @@ def load(settings: Settings, sources: tuple[str, ...], into: str, **given: Any) 
 
     SOURCES are paths, globs or folders of Parquet, CSV, JSON lines, Arrow IPC or ORC files on disk
     or in object stores, table:NAME, or jdbc:postgresql://host/db?table=NAME. Several are joined.
+
+    Repeating an append of the same files (path, size, time of change) or table snapshots does
+    nothing and says "already loaded"; --again overrides. A database is loaded each time.
     """
     import icestream as ice
     from icestream.cli.load_text import load_text, plan_text

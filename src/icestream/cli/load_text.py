@@ -14,12 +14,14 @@ if TYPE_CHECKING:
 def load_text(report: LoadReport) -> list[str]:
     """The figures that are not zero."""
     if report.already_committed:
-        head = f"{report.into}: a load with this id was committed before; nothing was done"
+        head = f"{report.into}: {_already(report.load_id, 'was')}"
     elif report.snapshot_id is None:
         head = f"{report.into}: nothing to change, so there is no new snapshot"
     else:
         made = "created, " if report.created else ""
         head = f"{report.into}: {made}snapshot {report.snapshot_id}"
+    if report.already_committed and not report.rows_quarantined:
+        return [head, f"  by snapshot {report.snapshot_id}"]
     figures: list[tuple[str, object]] = [
         ("rows read", report.rows_read or None),
         ("rows inserted", report.rows_inserted or None),
@@ -49,7 +51,7 @@ def load_text(report: LoadReport) -> list[str]:
 def plan_text(plan: LoadPlan) -> list[str]:
     """What would be done."""
     if plan.already_committed:
-        return [f"{plan.into}: a load with this id was committed before; nothing would be done"]
+        return [f"{plan.into}: {_already(plan.load_id, 'would be')}"]
     verb = f"{plan.mode} into {plan.into}"
     head = f"would create {plan.into} and {plan.mode}" if plan.creates_table else f"would {verb}"
     columns = plan.new_columns or plan.columns or {}
@@ -73,6 +75,14 @@ def plan_text(plan: LoadPlan) -> list[str]:
     ]
     notes = [f"  note: {note}" for note in plan.notes]
     return [f"{head}; nothing was touched", *(f"  {line}" for line in pairs(figures)), *notes]
+
+
+def _already(load_id: str | None, was: str) -> str:
+    from icestream.commit.load_id import is_inputs_load_id
+
+    if is_inputs_load_id(load_id):
+        return f"already loaded; nothing {was} done (--again appends the same inputs once more)"
+    return f"already loaded: a load with this id was committed before; nothing {was} done"
 
 
 def _time(plan: LoadPlan) -> str | None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         "icestream run pipeline.yaml",
         "icestream run pipeline.yaml --dry-run",
         "icestream run pipeline.yaml --only orders,daily --var DAY=2026-11-16",
-        "icestream run pipeline.yaml --fresh --json",
+        "icestream run pipeline.yaml --again --json",
     ),
 )
 @click.argument("pipeline", type=click.Path(dir_okay=False))
@@ -41,7 +41,12 @@ if TYPE_CHECKING:
 @click.option(
     "--fresh",
     is_flag=True,
-    help="Begin a new run, also where the last one was not completed: it loads all again.",
+    help="Begin a new run where the last one crashed, instead of resuming it.",
+)
+@click.option(
+    "--again",
+    is_flag=True,
+    help="Load everything once more, also appends that are already loaded.",
 )
 @click.option("--dry-run", is_flag=True, help="Tell what would be done, and do nothing.")
 @click.option(
@@ -55,14 +60,19 @@ def run(
     only: list[str] | None,
     variables: tuple[tuple[str, str], ...],
     fresh: bool,
+    again: bool,
     dry_run: bool,
     state: str | None,
 ) -> None:
-    """Run the loads of PIPELINE, a YAML file, each exactly once.
+    """Run the loads of PIPELINE, a YAML file.
 
     A load runs after those that it waits for; one that fails blocks those that wait for it, and no
-    others. Run it again to do what is missing: what was committed is not committed again. A load
-    with tests is published only if all of them hold.
+    others. A load with tests is published only if all of them hold.
+
+    Repeating an append of the same files (path, size, time of change) or table snapshots does
+    nothing and says "already loaded". Merges and replaces run each time, and so do appends of
+    databases. A run that crashed is resumed by the next one: what it has committed is not
+    committed again, if its definition and inputs are unchanged. Any other run is a new one.
     """
     import icestream as ice
     from icestream.pipeline.load_progress import LoadProgress
@@ -72,6 +82,7 @@ def run(
         "variables": dict(variables),
         "catalog": settings.catalog,
         "fresh": fresh,
+        "again": again,
         "state": state,
     }
     if dry_run:
@@ -89,7 +100,7 @@ def run(
             settings.show(failed.to_dict(), lambda: report_text(failed))
             raise
         except (KeyboardInterrupt, SystemExit) as stop:
-            stop.add_note("run it again to do what is missing")
+            stop.add_note("run it again to resume this run")
             raise
     settings.show(report.to_dict(), lambda: report_text(report))
 
@@ -134,9 +145,7 @@ def report_text(report: RunReport) -> list[str]:
             outcome.load,
             outcome.status,
             outcome.into,
-            outcome.report.rows_inserted if outcome.report else None,
-            outcome.report.rows_updated if outcome.report else None,
-            outcome.report.rows_deleted if outcome.report else None,
+            *_rows(outcome),
             _tests(outcome),
             seconds(outcome.seconds),
         )
@@ -150,9 +159,25 @@ def report_text(report: RunReport) -> list[str]:
             for result in outcome.tests
             if not result.passed
         ]
-    ended = "completed" if report.completed else "not completed: run it again"
-    resumed = ", taken up" if report.resumed else ""
-    return [*lines, "", f"run {report.run_id}{resumed}, {ended}, {seconds(report.seconds)}"]
+    resumed = ", resumed" if report.resumed else ""
+    ended = f"{_end(report)}, {seconds(report.seconds)}"
+    return [*lines, "", f"run {report.run_id}{resumed}, {ended}"]
+
+
+def _end(report: RunReport) -> str:
+    if report.completed:
+        return "completed"
+    if report.ended:
+        return "failed: the next run is a new one"
+    return "not finished: the next run resumes it"
+
+
+def _rows(outcome: LoadOutcome) -> tuple[int | None, int | None, int | None]:
+    """Rows inserted, updated and deleted by this run."""
+    made = outcome.report
+    if made is None or made.already_committed:
+        return None, None, None
+    return made.rows_inserted, made.rows_updated, made.rows_deleted
 
 
 def _tests(outcome: LoadOutcome) -> str:
@@ -165,12 +190,12 @@ def _tests(outcome: LoadOutcome) -> str:
 def _plan_text(plan: RunPlan) -> list[str]:
     from icestream.cli.load_text import plan_text
 
-    resumes = f"goes on with run {plan.resumes}" if plan.resumes else "would be a new run"
+    resumes = f"would resume run {plan.resumes}" if plan.resumes else "would be a new run"
     lines = [f"{plan.pipeline}: {resumes}"]
     for load in plan.loads:
         after = f", after {', '.join(load.after)}" if load.after else ""
         lines += ["", f"{load.load}: {load.status}, {load.mode} into {load.into}{after}"]
-        if load.plan is not None:
+        if load.plan is not None and load.status == "run":
             lines += [f"  {line}" for line in plan_text(load.plan)]
         if load.reason:
             lines.append(f"  can't be told yet: {load.reason}")

@@ -14,7 +14,7 @@ from icestream.commit.change import Change
 from icestream.commit.cleanup import delete_files
 from icestream.commit.handed_over import find_committed
 from icestream.commit.in_flight import InFlightWrite
-from icestream.commit.load_id import CommittedLoad, forget_loads, remember_load
+from icestream.commit.load_id import REPLACED_KEY, CommittedLoad, forget_loads, remember_load
 from icestream.commit.observed_commit import ObservedCommit
 from icestream.commit.producer import Produced
 from icestream.commit.retry import Backoff, Outcome, answers_at_once, classify
@@ -152,9 +152,12 @@ class Committer:
                 snapshot_id=self._snapshot_id,
                 counts=self._change.counts,
             )
-            updates += forget_loads(
-                metadata.properties, branch=self._change.branch, load_id=self._change.load_id
-            )
+        updates += forget_loads(
+            metadata.properties,
+            branch=self._change.branch,
+            load_id=self._change.load_id,
+            replaced=REPLACED_KEY in self._change.properties,
+        )
         required = (*requirements, *produced.requirements)
         return (
             produced,

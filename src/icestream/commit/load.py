@@ -24,6 +24,7 @@ from icestream.commit.in_flight import InFlightWrite
 from icestream.commit.landing import check_branch, landing_of
 from icestream.commit.load_id import (
     LOAD_ID_KEY,
+    REPLACED_KEY,
     WRITE_IDS_KEY,
     CommittedLoad,
     check_load_id,
@@ -42,7 +43,7 @@ from icestream.write.target import WriteTarget
 
 _LOAD_TRIES = 3
 _NOTHING = Written()
-_OUR_PROPERTIES = ("operation", LOAD_ID_KEY, WRITE_IDS_KEY)
+_OUR_PROPERTIES = ("operation", LOAD_ID_KEY, WRITE_IDS_KEY, REPLACED_KEY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ class Removed:
         rows_unchanged: Rows that a merge found as they were to be.
         bytes_spilled: Bytes that went through temporary files on the way.
         conflict_filter: As of `Change`; likewise conflict_partitions.
+        everything: Whether no row stays that was in the table before.
     """
 
     files: tuple[DataFile, ...] = ()
@@ -71,6 +73,7 @@ class Removed:
     bytes_spilled: int = 0
     conflict_filter: BooleanExpression | None = None
     conflict_partitions: frozenset[Key] | None = None
+    everything: bool = False
 
 
 class Removal(Protocol):
@@ -319,7 +322,8 @@ class Load:
             conflict_schema_id=base.target.metadata.current_schema_id,
             conflict_spec_id=base.target.spec.spec_id,
             schema=schema,
-            properties=dict(self.properties or {}),
+            properties=dict(self.properties or {})
+            | ({REPLACED_KEY: "true"} if removed.everything else {}),
             load_id=self.load_id,
             write_ids=_write_ids(before),
             handed_over=handed_over,

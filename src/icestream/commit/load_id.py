@@ -11,6 +11,9 @@ back: such a load counts as not committed.
 
 A batch of a stream is a load, too, and of each stream the properties of its newest 10 batches are
 kept: a stream is never asked for older ones again, and must not push out the ids of other loads.
+
+An append that is known by its inputs (`inputs:<definition>:<inputs>`) has no age limit: a pipeline
+that runs every night offers the same file for years.
 """
 
 from __future__ import annotations
@@ -33,12 +36,14 @@ from icestream.errors import InvalidArgumentError
 
 LOAD_ID_KEY = "icestream.load-id"
 WRITE_IDS_KEY = "icestream.write-ids"
+REPLACED_KEY = "icestream.replaced"  # "true" of a snapshot that has no row of those before it
 _PREFIX = "icestream.load."
 _RETENTION_DAYS = "icestream.load.retention-days"
 _RETENTION_COUNT = "icestream.load.retention-count"
 _DAY_MS = 24 * 3600 * 1000
 _MOST_CHARACTERS = 500
 _BATCHES_KEPT = 10
+_INPUTS = "inputs:"
 _STREAM_BATCH = re.compile(r"stream:(.+):(\d+)", re.DOTALL)
 
 
@@ -71,6 +76,16 @@ def batch_load_id(stream_id: str, batch_id: int) -> str:
     return f"stream:{stream_id}:{batch_id}"
 
 
+def inputs_load_id(definition: str, inputs: str) -> str:
+    """The load id of an append that is known by its inputs. No age limit applies to it."""
+    return f"{_INPUTS}{definition}:{inputs}"
+
+
+def is_inputs_load_id(load_id: str | None) -> bool:
+    """Whether a load is known by its inputs."""
+    return load_id is not None and load_id.startswith(_INPUTS)
+
+
 def batch_of_load(load_id: str) -> tuple[str, int] | None:
     """The stream and the number of a batch, if the load is one."""
     found = _STREAM_BATCH.fullmatch(load_id)
@@ -78,16 +93,39 @@ def batch_of_load(load_id: str) -> tuple[str, int] | None:
 
 
 def find_load(metadata: TableMetadata, branch: str, load_id: str | None) -> CommittedLoad | None:
-    """The load with that id, if it is in the branch."""
+    """The load with that id, if it is in the branch.
+
+    One that is known by its inputs does not count once all rows were replaced or deleted.
+    """
     if load_id is None:
         return None
     history = {s.snapshot_id: s for s in ancestors_of(metadata.snapshot_by_name(branch), metadata)}
+    found = _find(metadata, branch, load_id, history)
+    if found is None or not is_inputs_load_id(load_id):
+        return found
+    return None if _is_replaced(found.snapshot_id, history) else found
+
+
+def _find(
+    metadata: TableMetadata, branch: str, load_id: str, history: Mapping[int, Snapshot]
+) -> CommittedLoad | None:
     if found := _by_property(metadata, branch, load_id, history):
         return found
     for snapshot in history.values():
         if snapshot.summary and snapshot.summary.additional_properties.get(LOAD_ID_KEY) == load_id:
             return load_of(snapshot)
     return None
+
+
+def _is_replaced(snapshot_id: int, history: Mapping[int, Snapshot]) -> bool:
+    """Whether a newer snapshot of a history, newest first, has no row of the ones before it."""
+    for snapshot in history.values():
+        if snapshot.snapshot_id == snapshot_id:
+            return False
+        summary = snapshot.summary.additional_properties if snapshot.summary else {}
+        if summary.get(REPLACED_KEY) == "true" or summary.get("total-records") == "0":
+            return True
+    return False
 
 
 def load_of(snapshot: Snapshot) -> CommittedLoad:
@@ -121,19 +159,23 @@ def remember_load(
 
 
 def forget_loads(
-    properties: Mapping[str, str], *, branch: str, load_id: str
+    properties: Mapping[str, str], *, branch: str, load_id: str | None, replaced: bool = False
 ) -> tuple[TableUpdate, ...]:
     """The update that forgets loads beyond the retention, if there are any.
 
     Args:
         properties: The table's.
         branch: Where one more load is coming.
-        load_id: Its id.
+        load_id: Its id; without one, nothing is beyond the retention.
+        replaced: Whether it replaces all rows, and with them those of inputs loaded before.
     """
+    gone = {key for key in properties if replaced and key.startswith(_key(branch, _INPUTS))}
+    if load_id is None:
+        return (RemovePropertiesUpdate(removals=sorted(gone)),) if gone else ()
     days = whole_number(properties, _RETENTION_DAYS, 30)
     count = whole_number(properties, _RETENTION_COUNT, 1000)
     records = {key: _record(value) for key, value in properties.items() if _is_load(key)}
-    outdated = {key for key in records if _is_outdated(key, branch, load_id)}
+    outdated = gone | {key for key in records if _is_outdated(key, branch, load_id)}
     newest_first = sorted(
         (key for key in records if key not in outdated),
         key=lambda key: records[key].committed_ms,
@@ -143,7 +185,7 @@ def forget_loads(
     forgotten = sorted(outdated) + [
         key
         for position, key in enumerate(newest_first)
-        if position >= count - 1 or records[key].committed_ms < oldest_ms
+        if position >= count - 1 or _is_older(key, records[key], oldest_ms)
     ]
     return (RemovePropertiesUpdate(removals=forgotten),) if forgotten else ()
 
@@ -152,6 +194,11 @@ def forget_branch(properties: Mapping[str, str], *, branch: str) -> tuple[TableU
     """The update that forgets all loads of a branch, which is dropped or starts anew, if any."""
     forgotten = sorted(key for key in properties if key.startswith(_key(branch, "")))
     return (RemovePropertiesUpdate(removals=forgotten),) if forgotten else ()
+
+
+def _is_older(key: str, record: _Record, oldest_ms: int) -> bool:
+    """Whether a load is older than the retention; inputs may be offered again at any age."""
+    return record.committed_ms < oldest_ms and not key.partition(":")[2].startswith(_INPUTS)
 
 
 def _is_outdated(key: str, branch: str, load_id: str) -> bool:

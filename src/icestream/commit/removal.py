@@ -73,6 +73,7 @@ class EverythingRemoved:
             files=tuple(task.file for task in tasks),
             rows=live.count(tasks),
             conflict_filter=_seen(base, AlwaysTrue()),
+            everything=True,
         )
 
 

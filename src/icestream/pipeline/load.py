@@ -13,6 +13,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from icestream.errors import InvalidArgumentError
+from icestream.pipeline.load_identity import Naming
 from icestream.pipeline.load_plan import LoadPlan, plan_load
 from icestream.pipeline.load_progress import LoadProgress
 from icestream.pipeline.load_report import LoadReport
@@ -66,6 +67,7 @@ def load(
     quarantine: str | None = None,
     incremental: bool = False,
     checkpoint: str | Path | None = None,
+    again: bool = False,
     watch: float | None = None,
     dry_run: bool = False,
     when_matched: WhenMatched = "update",
@@ -84,6 +86,11 @@ def load(
     on_report: Callable[[LoadReport], None] | None = None,
 ) -> LoadReport | LoadPlan:
     """Load sources into a table, as exactly one snapshot.
+
+    Repeating an append of the same files or table snapshots by the same definition does nothing,
+    and the report's `status` is `"already loaded"`. Files are the same if path, size and time of
+    change are. Databases, streams, data frames, and rows that a Python function transforms are
+    loaded each time.
 
     Args:
         sources: A path, glob or folder of Parquet, ORC, CSV, JSON lines or Arrow files
@@ -120,6 +127,7 @@ def load(
         quarantine: That table; the table's name with `_quarantine` by default.
         incremental: Load only what is new since the last run: files, or rows of tables.
         checkpoint: The folder that remembers it; in the state folder by default.
+        again: Append inputs that were loaded before once more.
         watch: Repeat an incremental load every so many seconds, until interrupted.
         dry_run: Only tell what would be done. Nothing is touched.
         when_matched: This and what follows up to isolation is for merges: see `icestream.merge`.
@@ -168,6 +176,7 @@ def run_load(
     progress: LoadProgress | None = None,
     on_report: Callable[[LoadReport], None] | None = None,
     gate: Gate | None = None,
+    naming: Naming | None = None,
 ) -> LoadReport:
     """Run one load, as it is described.
 
@@ -175,8 +184,9 @@ def run_load(
         spec: The load; `dataclasses.replace` sets another branch or load_id.
         state: As of `load`; likewise spark, progress and on_report.
         gate: What stands between the load and its branch, such as tests on its result.
+        naming: Decides under which id the load is committed, if it has none.
     """
-    report = LoadRun(spec, _state(state), spark, progress or LoadProgress(), gate).run()
+    report = LoadRun(spec, _state(state), spark, progress or LoadProgress(), gate, naming).run()
     if on_report is not None:
         on_report(report)
     return report

@@ -27,6 +27,7 @@ from icestream.machine import cores
 from icestream.memory import DEFAULT_MEMORY, parse_bytes
 from icestream.pipeline.checkpoint import Checkpoint
 from icestream.pipeline.file_columns import one_schema
+from icestream.pipeline.load_identity import Naming, load_id_of, name_load
 from icestream.pipeline.load_input import LoadInputs, find_inputs
 from icestream.pipeline.load_spec import LoadSpec
 from icestream.pipeline.load_target import LoadTarget
@@ -53,6 +54,7 @@ class LoadPlan:
         sources: What would be read, in words.
         branch: The branch that would get the snapshot.
         already_committed: Whether a load with this id was committed: nothing would be done.
+        load_id: That id, if the load is known by its inputs.
         files: Files that would be read; of an incremental load only new ones.
         bytes: Their size.
         rows: Their rows, where footers and metadata tell; None where not.
@@ -82,6 +84,7 @@ class LoadPlan:
     sources: tuple[str, ...] = ()
     branch: str = MAIN_BRANCH
     already_committed: bool = False
+    load_id: str | None = None
     files: int = 0
     bytes: int = 0
     rows: int | None = None
@@ -108,20 +111,27 @@ class LoadPlan:
         return asdict(self)
 
 
-def plan_load(spec: LoadSpec, *, state: StateFolder | None = None, spark: Any = None) -> LoadPlan:
+def plan_load(
+    spec: LoadSpec,
+    *,
+    state: StateFolder | None = None,
+    spark: Any = None,
+    naming: Naming | None = None,
+) -> LoadPlan:
     """Work out what a load would do. Touches nothing.
 
     Args:
         spec: The load.
         state: Where earlier reports and checkpoints are, if anywhere.
         spark: The session that it would run on, if there is one.
+        naming: Decides under which id the load would be committed, if it has none.
 
     Raises:
         SourceError: If a source can't be found.
         SchemaMismatchError: If its columns do not fit the table.
     """
     with _target(spec) as target:
-        return _Plan(spec, target, state, spark).plan()
+        return _Plan(spec, target, state, spark, naming or name_load(spec)).plan()
 
 
 @contextmanager
@@ -144,8 +154,14 @@ class _Plan:
     """One plan in the making."""
 
     def __init__(
-        self, spec: LoadSpec, target: LoadTarget, state: StateFolder | None, spark: Any
+        self,
+        spec: LoadSpec,
+        target: LoadTarget,
+        state: StateFolder | None,
+        spark: Any,
+        naming: Naming,
     ) -> None:
+        self._naming = naming
         self._spec = spec
         self._target = target
         self._state = state
@@ -168,6 +184,11 @@ class _Plan:
         if table is not None and find_load(table.metadata, branch, spec.load_id) is not None:
             return LoadPlan(**told, already_committed=True)
         inputs = self._inputs()
+        if table is not None and not spec.incremental and spec.load_id is None:
+            load_id = load_id_of(spec, inputs, self._target, self._naming)
+            if find_load(table.metadata, branch, load_id) is not None:
+                return LoadPlan(**told, already_committed=True, load_id=load_id)
+        inputs = inputs.with_columns(spec, self._target)
         columns = self._columns(inputs)
         nothing = spec.incremental and not inputs.files and not _has_tables(inputs)
         told |= {"files": inputs.files, "bytes": inputs.bytes, "rows": self._rows(inputs)}
@@ -190,7 +211,7 @@ class _Plan:
             if checkpoint.pending() is not None:
                 self._notes.append("a load that was killed would be done again first")
             found = checkpoint.new(found).narrowed(found)
-        return found.with_columns(spec, target)
+        return found
 
     def _columns(self, inputs: LoadInputs) -> pa.Schema | None:
         """The columns that the load would write, if they can be told without running anything."""

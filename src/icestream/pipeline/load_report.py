@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
+
+LoadReportStatus = Literal["loaded", "already loaded", "unchanged"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,8 @@ class LoadReport:
         snapshot_id: The snapshot that it made; None if there was nothing to change.
         already_committed: Whether a load with this id had been committed before: then nothing was
             read or written, and counts of rows are those of that load.
+        status: `"loaded"`; `"already loaded"`, as `already_committed` says; or `"unchanged"`, if
+            there was nothing to change.
         created: Whether the load created the table.
         rows_read: Rows that sources gave, bad ones among them, before the transform; None where
             that is not known.
@@ -60,6 +64,7 @@ class LoadReport:
     load_id: str | None = None
     snapshot_id: int | None = None
     already_committed: bool = False
+    status: LoadReportStatus = "loaded"
     created: bool = False
     rows_read: int | None = None
     rows_inserted: int = 0

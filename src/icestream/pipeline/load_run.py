@@ -16,9 +16,10 @@ from icestream import __version__
 from icestream.commit.load_id import CommittedLoad, find_load
 from icestream.errors import CommitUnknownError, SourceError
 from icestream.pipeline.checkpoint import Checkpoint, Intent
+from icestream.pipeline.load_identity import Naming, load_id_of, name_load
 from icestream.pipeline.load_input import LoadInputs, find_inputs
 from icestream.pipeline.load_progress import LoadProgress
-from icestream.pipeline.load_report import LoadReport
+from icestream.pipeline.load_report import LoadReport, LoadReportStatus
 from icestream.pipeline.load_spec import LoadSpec
 from icestream.pipeline.load_target import LoadTarget
 from icestream.pipeline.local_engine import Loaded, LocalEngine
@@ -79,6 +80,7 @@ class LoadRun:
         spark: The session to use, if the engine is Spark.
         progress: Kept up to date.
         gate: What stands between the load and its branch.
+        naming: Decides under which id a load is committed that has none, and is not incremental.
     """
 
     def __init__(
@@ -88,8 +90,10 @@ class LoadRun:
         spark: Any,
         progress: LoadProgress,
         gate: Gate | None = None,
+        naming: Naming | None = None,
     ) -> None:
         self._gate = gate
+        self._naming = naming or name_load(spec)
         self._spec = spec
         self._state = state
         self._spark = spark
@@ -105,10 +109,19 @@ class LoadRun:
                 target = stack.enter_context(LoadTarget.open(self._spec))
             if self._spec.incremental:
                 report = self._run_increment(target)
-            else:
+            elif self._spec.load_id is not None:
                 report = self._run_through_gate(self._spec, target, None)
+            else:
+                report = self._run_named(target)
         self._progress.stage = "done"
         return store_report(report, self._state)
+
+    def _run_named(self, target: LoadTarget) -> LoadReport:
+        """Find the sources first: they decide whether this was loaded before."""
+        with self._stages.stage("open"):
+            inputs = find_inputs(self._spec, target)
+        load_id = load_id_of(self._spec, inputs, target, self._naming)
+        return self._run_through_gate(replace(self._spec, load_id=load_id), target, inputs)
 
     def _run_increment(self, target: LoadTarget) -> LoadReport:
         uuid = str(target.table.metadata.table_uuid) if target.table is not None else None
@@ -246,6 +259,7 @@ class LoadRun:
             load_id=spec.load_id,
             snapshot_id=write.snapshot_id,
             already_committed=write.already_committed,
+            status=_status(write),
             created=loaded.created,
             rows_read=_with_bad(loaded, quarantined),
             rows_inserted=write.rows_inserted,
@@ -288,6 +302,12 @@ def _again(target: LoadTarget) -> LoadTarget:
     if target.catalog.table_exists(target.name):
         return replace(target, table=target.catalog.load_table(target.name))
     return target
+
+
+def _status(write: WriteReport) -> LoadReportStatus:
+    if write.already_committed:
+        return "already loaded"
+    return "unchanged" if write.snapshot_id is None else "loaded"
 
 
 def _with_bad(loaded: Loaded, quarantined: WriteReport | None) -> int | None:

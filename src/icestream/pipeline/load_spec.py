@@ -81,6 +81,7 @@ class LoadSpec:
     quarantine: str | None = None
     incremental: bool = False
     checkpoint: str | None = None
+    again: bool = False
     when_matched: WhenMatched = "update"
     when_not_matched: WhenNotMatched = "insert"
     update_columns: tuple[str, ...] | None = None
@@ -231,6 +232,16 @@ class LoadSpec:
                     )
 
     def _check_incremental(self) -> None:
+        if self.again and self.load_id is not None:
+            raise InvalidArgumentError(
+                "load_id names a load that is done once, and again repeats it: leave one of them "
+                "out"
+            )
+        if self.again and self.incremental:
+            raise InvalidArgumentError(
+                "an incremental load has each file once, and again repeats it: leave again out, "
+                "or delete the checkpoint to load everything"
+            )
         if not self.incremental:
             if self.checkpoint is not None:
                 raise InvalidArgumentError(

@@ -29,7 +29,7 @@ _LOAD = ("after", "tests")
 # What a run says itself, and what must be each load's own.
 _NOT_IN_FILE = ("load_id",)
 _NOT_A_DEFAULT = ("source", "sources", "into", "checkpoint", "quarantine", *_NOT_IN_FILE)
-_BOOLEANS = ("create", "incremental", "skip_unchanged")
+_BOOLEANS = ("create", "incremental", "again", "skip_unchanged")
 _OF_MERGES = ("keys", *(each.name for each in fields(MergeOptions) if each.name != "schema_mode"))
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _SUBJECT = re.compile(r"(\w+)\b")

@@ -13,19 +13,27 @@ from typing import Any, Literal, overload
 from pyiceberg.catalog import Catalog
 
 from icestream import __version__
-from icestream.errors import ChecksFailedError, InvalidArgumentError, RunFailedError
+from icestream.commit.load_id import is_inputs_load_id
+from icestream.errors import (
+    ChecksFailedError,
+    CommitUnknownError,
+    InvalidArgumentError,
+    RunFailedError,
+)
 from icestream.pipeline.audited_load import AuditGate
 from icestream.pipeline.choice import check_keys
 from icestream.pipeline.load import run_load
+from icestream.pipeline.load_identity import IsCommitted, LoadIdentity
 from icestream.pipeline.load_report import LoadReport
 from icestream.pipeline.pipeline_file import PipelineFile, PipelineLoad
 from icestream.pipeline.run_order import needs_of, run_order
 from icestream.pipeline.run_plan import plan_run
-from icestream.pipeline.run_report import LoadOutcome, RunPlan, RunReport, in_words
+from icestream.pipeline.run_report import LoadOutcome, LoadStatus, RunPlan, RunReport, in_words
 from icestream.pipeline.run_state import RunFile, RunState, audit_name
 from icestream.pipeline.state_folder import StateFolder, write_json
 
 _BEFORE = "committed before, by the same run"
+_SAME_INPUTS = "the same inputs were appended before: --again appends them once more"
 _log = logging.getLogger(__name__)
 
 
@@ -37,6 +45,7 @@ def run(
     variables: Mapping[str, str] | None = ...,
     catalog: str | Catalog | None = ...,
     fresh: bool = ...,
+    again: bool = ...,
     dry_run: Literal[False] = ...,
     state: str | os.PathLike[str] | None = ...,
     spark: Any = ...,
@@ -53,6 +62,7 @@ def run(
     variables: Mapping[str, str] | None = ...,
     catalog: str | Catalog | None = ...,
     fresh: bool = ...,
+    again: bool = ...,
     dry_run: Literal[True],
     state: str | os.PathLike[str] | None = ...,
     spark: Any = ...,
@@ -68,17 +78,25 @@ def run(
     variables: Mapping[str, str] | None = None,
     catalog: str | Catalog | None = None,
     fresh: bool = False,
+    again: bool = False,
     dry_run: bool = False,
     state: str | os.PathLike[str] | None = None,
     spark: Any = None,
     on_load: Callable[[str, LoadOutcome | None], None] | None = None,
     progress: Any = None,
 ) -> RunReport | RunPlan:
-    """Run the loads of a pipeline file, each exactly once.
+    """Run the loads of a pipeline file.
 
     A load runs after those that it waits for. One that fails blocks those that wait for it; all
-    others still run. A run that failed or was killed is taken up by the next call: what was
-    committed is not committed again. After a completed run the next call is a new one.
+    others still run, and the run ends: the next call is a new run.
+
+    Repeating an append of the same files or table snapshots by the same definition does nothing:
+    its status is `"already loaded"`. Files are the same if path, size and time of change are.
+    Merges and replaces run each time, and so do appends of databases and of other sources that
+    can't be known again.
+
+    A run that crashed (or was interrupted, or whose commit got no answer) is resumed by the next
+    call: a load whose definition and inputs are unchanged is not committed again.
 
     A load with tests goes to a branch first, and is published only if all tests hold.
 
@@ -87,8 +105,10 @@ def run(
         only: The names of some loads; all by default.
         variables: Values for `${NAME}` in the file, over those of the environment.
         catalog: A PyIceberg catalog or its name, in place of those that the file names.
-        fresh: Whether to begin a new run where the last one was not completed. It loads again what
-            that one has loaded.
+        fresh: Whether to begin a new run where the last one crashed. Its merges, replaces and
+            sources that can't be known again are loaded once more.
+        again: Whether to load everything once more: appends of inputs that were loaded before,
+            and what a crashed run has loaded. Incremental loads still take each file once.
         dry_run: Whether to tell what would be done, instead of doing it. Touches nothing.
         state: The folder that knows how far a run is, and gets the report; `./icestream_state` or
             what `ICESTREAM_STATE` says by default.
@@ -114,9 +134,10 @@ def run(
     folder = StateFolder(state)
     run_file = RunFile(folder, file.name)
     if dry_run:
-        return plan_run(file, order, needs, None if fresh else run_file.open_run(), folder, spark)
+        crashed = None if fresh else run_file.open_run(again=again)
+        return plan_run(file, order, needs, crashed, folder, spark, again=again)
     with run_file.locked():
-        begun, resumed = run_file.begin(order, fresh=fresh)
+        begun, resumed = run_file.begin(order, fresh=fresh, again=again)
         tools = _Tools(folder, spark, progress, on_load or _nobody)
         return _Run(file, begun, run_file, tools, resumed=resumed).run(order, needs)
 
@@ -156,9 +177,10 @@ class _Run:
     def run(self, order: Sequence[str], needs: Mapping[str, tuple[str, ...]]) -> RunReport:
         for name in order:
             self._tools.on_load(name, None)
-            outcome = self._blocked(name, needs) or self._settled(name) or self._attempt(name)
+            outcome = self._blocked(name, needs) or self._attempt(name)
             self._outcomes[name] = outcome
             self._tools.on_load(name, outcome)
+        self._end()
         report = self._report()
         if self._errors:
             raise self._failure(report) from next(iter(self._errors.values()))
@@ -173,28 +195,28 @@ class _Run:
                 return LoadOutcome(name, "blocked", reason=reason, into=into)
         return None
 
-    def _settled(self, name: str) -> LoadOutcome | None:
-        known = self._state.load(name)
-        if known.status != "done":
-            return None
-        return LoadOutcome(
-            name,
-            "skipped",
-            reason=_BEFORE,
-            into=self._loads[name].spec.table_name,
-            snapshot_id=known.snapshot_id,
-        )
+    def _end(self) -> None:
+        """Let the next run be a new one, unless it has to find out what became of a commit."""
+        unknown = any(isinstance(error, CommitUnknownError) for error in self._errors.values())
+        wanted = [name for name in self._state.wanted if name in self._loads]
+        left = [
+            name
+            for name in wanted
+            if name not in self._outcomes and self._state.load(name).status != "done"
+        ]
+        self._state.ended = not unknown and not left
+        self._file.keep(self._state)
 
     def _attempt(self, name: str) -> LoadOutcome:
         load, known, began = self._loads[name], self._state.load(name), time.monotonic()
-        gate = self._gate(load)
+        gate, by_this_run = self._gate(load), self._resumed and known.status == "done"
         try:
             report = self._load(load, gate)
         except Exception as error:
             self._errors[name] = error
             outcome = LoadOutcome(name, "failed", reason=in_words(error))
         else:
-            outcome = _outcome(name, report)
+            outcome = _outcome(name, report, by_this_run=by_this_run)
             known.status, known.snapshot_id = "done", report.snapshot_id
             self._file.keep(self._state)
         if gate is not None:
@@ -208,12 +230,19 @@ class _Run:
         return replace(outcome, into=load.spec.table_name, seconds=time.monotonic() - began)
 
     def _load(self, load: PipelineLoad, gate: AuditGate | None) -> LoadReport:
-        spec = load.spec
-        if not spec.incremental:  # which has ids of its own
-            spec = replace(spec, load_id=self._state.load_id(load.name))
+        def name(identity: LoadIdentity, is_committed: IsCommitted) -> str:
+            load_id = self._state.name_load(load.spec, identity, is_committed)
+            self._file.keep(self._state)  # before anything is committed with it
+            return load_id
+
         tools = self._tools
         return run_load(
-            spec, state=tools.folder.path, spark=tools.spark, progress=tools.progress, gate=gate
+            load.spec,
+            state=tools.folder.path,
+            spark=tools.spark,
+            progress=tools.progress,
+            gate=gate,
+            naming=name,
         )
 
     def _gate(self, load: PipelineLoad) -> AuditGate | None:
@@ -234,6 +263,7 @@ class _Run:
             run_id=self._state.run_id,
             resumed=self._resumed,
             completed=self._state.completed,
+            ended=self._state.ended,
             loads=tuple(self._outcomes.values()),
             started_at=self._started_at.isoformat(timespec="seconds"),
             seconds=time.monotonic() - self._started,
@@ -259,20 +289,22 @@ class _Run:
         waiting = f" Not run, since they wait for these: {', '.join(blocked)}." if blocked else ""
         return kind(
             f"{len(failed)} of {len(report.loads)} loads of {report.pipeline!r} failed. "
-            f"{' | '.join(told)}.{waiting} Run it again to do what is missing",
+            f"{' | '.join(told)}.{waiting} Fix that and run it again: inputs that are appended "
+            "already are not appended twice",
             failed=failed,
             report=report,
         )
 
 
-def _outcome(name: str, report: LoadReport) -> LoadOutcome:
+def _outcome(name: str, report: LoadReport, *, by_this_run: bool) -> LoadOutcome:
+    status: LoadStatus = "done"
+    reason = None
+    if report.already_committed:
+        by_inputs = is_inputs_load_id(report.load_id) and not by_this_run
+        status = "already loaded" if by_inputs else "skipped"
+        reason = _SAME_INPUTS if by_inputs else _BEFORE
     return LoadOutcome(
-        name,
-        "skipped" if report.already_committed else "done",
-        reason=_BEFORE if report.already_committed else None,
-        snapshot_id=report.snapshot_id,
-        attempts=1,
-        report=report,
+        name, status, reason=reason, snapshot_id=report.snapshot_id, attempts=1, report=report
     )
 
 

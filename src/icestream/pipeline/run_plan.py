@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
+from icestream.commit.load_id import is_inputs_load_id
 from icestream.errors import IcestreamError
-from icestream.pipeline.load_plan import plan_load
+from icestream.pipeline.load_plan import LoadPlan, plan_load
 from icestream.pipeline.pipeline_file import PipelineFile
 from icestream.pipeline.run_report import PlannedLoad, RunPlan, in_words
-from icestream.pipeline.run_state import RunState
+from icestream.pipeline.run_state import LoadState, RunState
 from icestream.pipeline.state_folder import StateFolder
+
+
+def _status(plan: LoadPlan | None, known: LoadState) -> Literal["run", "already loaded", "skip"]:
+    if plan is None or not plan.already_committed:
+        return "run"
+    by_inputs = is_inputs_load_id(known.load_id) and known.status != "done"
+    return "already loaded" if by_inputs else "skip"
 
 
 def plan_run(
@@ -20,6 +29,8 @@ def plan_run(
     open_run: RunState | None,
     folder: StateFolder,
     spark: Any,
+    *,
+    again: bool = False,
 ) -> RunPlan:
     """Tell what a run would do. Touches nothing.
 
@@ -27,29 +38,25 @@ def plan_run(
         file: The pipeline.
         order: The loads that would run, in their order.
         needs: What each load waits for.
-        open_run: The run that would be taken up.
+        open_run: The run that would be resumed.
         folder: The state folder, which may have reports of earlier loads.
         spark: The session for loads on Spark.
+        again: Whether appends of inputs that were loaded before would be repeated.
     """
     loads = {load.name: load for load in file.loads}
-    done = (
-        set()
-        if open_run is None
-        else {name for name, load in open_run.loads.items() if load.status == "done"}
-    )
+    state = open_run or RunState(file.name, "none", list(order), again=again)
     planned = []
     for name in order:
         spec = loads[name].spec
         plan, reason = None, None
-        if name not in done:
-            try:
-                plan = plan_load(spec, state=folder, spark=spark)
-            except IcestreamError as error:
-                reason = in_words(error)
+        try:
+            plan = plan_load(spec, state=folder, spark=spark, naming=partial(state.name_load, spec))
+        except IcestreamError as error:
+            reason = in_words(error)
         planned.append(
             PlannedLoad(
                 load=name,
-                status="skip" if name in done else "run",
+                status=_status(plan, state.load(name)),
                 into=spec.table_name,
                 mode=spec.mode,
                 engine=spec.engine,

@@ -9,7 +9,7 @@ from icestream.errors import IcestreamError
 from icestream.pipeline.checks import CheckResult
 from icestream.pipeline.load_report import LoadReport
 
-LoadStatus = Literal["done", "skipped", "failed", "blocked"]
+LoadStatus = Literal["done", "already loaded", "skipped", "failed", "blocked"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +18,9 @@ class LoadOutcome:
 
     Attributes:
         load: Its name.
-        status: `"done"`; `"skipped"`, since it had been committed before by the same run;
-            `"failed"`; or `"blocked"`, since one that it waits for failed.
+        status: `"done"`; `"already loaded"`, since the same inputs were appended before;
+            `"skipped"`, since the run that is resumed had committed it; `"failed"`; or
+            `"blocked"`, since one that it waits for failed.
         reason: Why it failed, is blocked or was skipped.
         into: The table.
         snapshot_id: The snapshot that it made.
@@ -48,9 +49,11 @@ class RunReport:
 
     Attributes:
         pipeline: The pipeline's name.
-        run_id: The run's; one that is taken up again keeps it.
-        resumed: Whether it went on with a run that had not been completed.
+        run_id: The run's; one that is resumed keeps it.
+        resumed: Whether it went on with a run that had crashed.
         completed: Whether all loads of the run are done.
+        ended: Whether the run came to its end: the next one is new. If not, the next one resumes
+            this one.
         loads: What became of each load, in the order they ran.
         started_at: When it began, in UTC, as ISO 8601 writes it.
         seconds: All of it.
@@ -62,6 +65,7 @@ class RunReport:
     run_id: str
     resumed: bool
     completed: bool
+    ended: bool
     loads: tuple[LoadOutcome, ...]
     started_at: str = ""
     seconds: float = 0.0
@@ -86,7 +90,8 @@ class PlannedLoad:
 
     Attributes:
         load: Its name.
-        status: `"run"`; or `"skip"`, since the run that would be taken up has done it.
+        status: `"run"`; `"already loaded"`, since the same inputs were appended before; or
+            `"skip"`, since the run that would be resumed has committed it.
         into: The table.
         mode: How rows get there.
         engine: What would run it.
@@ -97,7 +102,7 @@ class PlannedLoad:
     """
 
     load: str
-    status: Literal["run", "skip"]
+    status: Literal["run", "already loaded", "skip"]
     into: str
     mode: str
     engine: str

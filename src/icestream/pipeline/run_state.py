@@ -1,8 +1,8 @@
-"""How far a run is, on disk: a run that was killed is taken up where it was.
+"""How far a run is, on disk: a run that crashed is resumed where it was.
 
-The file says which loads are done only so that they need not be looked at again. What keeps a load
-from being committed twice is its id, which is made of the run's: the id is on disk before the
-first load begins.
+What keeps a load from being committed twice is its id, which is on disk before the load begins. A
+load keeps its id while its definition and inputs are the same. A run that came to its end, whether
+loads failed or not, is never resumed.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from icestream.errors import InvalidArgumentError
+from icestream.pipeline.load_identity import IsCommitted, LoadIdentity
+from icestream.pipeline.load_spec import LoadSpec
 from icestream.pipeline.state_folder import StateFolder, safe_name, write_json
 
 _log = logging.getLogger(__name__)
@@ -31,7 +33,11 @@ class LoadState:
 
     Attributes:
         status: Whether it is done, or its tests failed; `"begun"` otherwise.
-        fingerprint: How it was written in the file when it began.
+        load_id: The id that it is committed with; None before it began.
+        definition: The digest of its definition when it began.
+        inputs: The digest of its inputs then; None if they can't be known again.
+        changes: How often definition or inputs have changed in this run.
+        fingerprint: How a load with tests was written in the file when it began.
         snapshot_id: The snapshot that it made.
         old_branches: Audit branches of runs that were given up, still to be dropped.
         created_uuid: Of the table, if the load was to create it before it was tested.
@@ -39,6 +45,10 @@ class LoadState:
     """
 
     status: Literal["begun", "done", "tests failed"] = "begun"
+    load_id: str | None = None
+    definition: str = ""
+    inputs: str | None = None
+    changes: int = 0
     fingerprint: str = ""
     snapshot_id: int | None = None
     old_branches: list[str] = field(default_factory=list)
@@ -56,6 +66,8 @@ class RunState:
         wanted: The loads that it is to do.
         loads: How far they are.
         completed: Whether all of them are done.
+        ended: Whether it came to its end, so that the next run is a new one.
+        again: Whether it repeats appends of inputs that were loaded before.
     """
 
     pipeline: str
@@ -63,14 +75,37 @@ class RunState:
     wanted: list[str]
     loads: dict[str, LoadState] = field(default_factory=dict)
     completed: bool = False
+    ended: bool = False
+    again: bool = False
 
     def load(self, name: str) -> LoadState:
         """How far a load is."""
         return self.loads.setdefault(name, LoadState())
 
     def load_id(self, name: str) -> str:
-        """The id that a load is committed with."""
-        return f"{self.pipeline}/{self.run_id}/{name}"
+        """The id of a load that is not known by its inputs; another one if these have changed."""
+        changes = self.load(name).changes
+        changed = f"/{changes}" if changes else ""
+        return f"{self.pipeline}/{self.run_id}/{name}{changed}"
+
+    def name_load(self, spec: LoadSpec, identity: LoadIdentity, is_committed: IsCommitted) -> str:
+        """The id that a load is committed with: the same one for the same load."""
+        name, again = spec.name, self.again or spec.again
+        known = self.load(name)
+        wanted = (identity.definition, identity.inputs)
+        if known.load_id is not None and (known.definition, known.inputs) == wanted:
+            return known.load_id
+        if known.load_id is not None:
+            known.changes += 1
+            known.status = "begun"
+        own, by_inputs = self.load_id(name), identity.load_id
+        if known.load_id is None and is_committed(own):
+            by_inputs = None  # by a version of icestream that named all loads after their runs
+        elif by_inputs is not None and again and is_committed(by_inputs):
+            by_inputs = None
+        known.load_id = by_inputs or own
+        known.definition, known.inputs = wanted
+        return known.load_id
 
 
 class RunFile:
@@ -109,17 +144,22 @@ class RunFile:
         finally:
             os.close(handle)
 
-    def open_run(self) -> RunState | None:
-        """The newest run, if it was not completed."""
+    def open_run(self, *, again: bool = False) -> RunState | None:
+        """The newest run, if it crashed; with `again`, only one that repeats appends, too."""
         state = self._read()
-        return None if state is None or state.completed else state
+        if state is None or state.ended or (again and not state.again):
+            return None
+        return state
 
-    def begin(self, wanted: Sequence[str], *, fresh: bool) -> tuple[RunState, bool]:
-        """Go on with the run that was not completed, or begin one. It is on disk afterwards.
+    def begin(
+        self, wanted: Sequence[str], *, fresh: bool, again: bool = False
+    ) -> tuple[RunState, bool]:
+        """Resume the run that crashed, or begin one. It is on disk afterwards.
 
         Args:
             wanted: The loads to do.
             fresh: Whether to begin one in any case.
+            again: Whether it repeats appends of inputs that were loaded before.
 
         Returns:
             The run, and whether it had been begun before.
@@ -127,23 +167,28 @@ class RunFile:
         Raises:
             InvalidArgumentError: If it can't be written to disk.
         """
-        last = self.open_run()
-        if last is not None and not fresh:
-            last.wanted = list(dict.fromkeys([*last.wanted, *wanted]))
-            state = last
-        else:
-            now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
-            run_id = f"{now}_{secrets.token_hex(3)}"
-            state = RunState(self._pipeline, run_id, list(wanted))
-            for name, load in (last.loads if last else {}).items():
-                if load.status != "done":
-                    branches = [*load.old_branches, audit_name(last.run_id, name)]  # type: ignore[union-attr]
-                    state.load(name).old_branches = branches
+        crashed = None if fresh else self.open_run(again=again)
+        if crashed is not None:
+            crashed.wanted = list(dict.fromkeys([*crashed.wanted, *wanted]))
+        state = crashed or self._new(wanted, again)
         try:
             self._write(state)
         except OSError as error:
             raise self._unwritable(error) from error
-        return state, state is last
+        return state, state is crashed
+
+    def _new(self, wanted: Sequence[str], again: bool) -> RunState:
+        """A new run, which drops the audit branches that the last one has left."""
+        now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
+        state = RunState(self._pipeline, f"{now}_{secrets.token_hex(3)}", list(wanted), again=again)
+        last = self._read()
+        for name, load in (last.loads if last else {}).items():
+            branches = list(load.old_branches)
+            if last is not None and load.status != "done" and load.fingerprint:
+                branches.append(audit_name(last.run_id, name))
+            if branches:
+                state.load(name).old_branches = branches
+        return state
 
     def keep(self, state: RunState) -> None:
         """Write how far the run is. A disk that fails costs a second look, and no load."""
@@ -161,6 +206,9 @@ class RunFile:
         try:
             told: dict[str, Any] = json.loads(self.path.read_text(encoding="utf-8"))
             loads = {name: LoadState(**load) for name, load in told.pop("loads").items()}
+            if "ended" not in told:  # written by a version that resumed runs whose tests failed
+                failed = any(load.status == "tests failed" for load in loads.values())
+                told["ended"] = told["completed"] or failed
             return RunState(**told, loads=loads)
         except FileNotFoundError:
             return None

@@ -66,7 +66,7 @@ def test_tests_that_fail_end_with_twelve_and_the_report(
     assert orders.refresh().scan().count() == ROWS
     again = run("run", "pipeline.yaml", "--json", "-q")
     assert again.exit_code == 0, again.stderr
-    assert json.loads(again.stdout)["resumed"] is True
+    assert json.loads(again.stdout)["resumed"] is False
 
 
 def test_another_failure_ends_with_its_own_code(pipeline: Path, run: Run) -> None:
@@ -93,3 +93,23 @@ def test_a_dry_run_tells_and_does_nothing(pipeline: Path, run: Run, orders: Tabl
     assert "tests: unique id; rows max 1801" in shown.stdout
     assert not (pipeline.parent / "icestream_state").exists()
     assert orders.refresh().metadata.current_snapshot_id == head
+
+
+def test_a_repeated_append_says_that_it_is_already_loaded(
+    orders: Table, folder: Path, run: Run
+) -> None:
+    text = (
+        "{defaults: {engine: local}, loads: {copy: {source: 'table:shop.orders', into: shop.copy}}}"
+    )
+    (folder / "pipeline.yaml").write_text(text)
+    assert run("run", "pipeline.yaml", "-q").exit_code == 0
+    shown = run("run", "pipeline.yaml")
+    assert shown.exit_code == 0
+    assert "copy  already loaded  shop.copy  -" in shown.stdout
+    assert "copy already loaded: the same inputs were appended before: --again" in shown.stderr
+    assert "copy: already loaded, append" in run("run", "pipeline.yaml", "--dry-run").stdout
+    document = json.loads(run("run", "pipeline.yaml", "--json", "-q").stdout)
+    assert document["loads"][0]["status"] == "already loaded"
+    again = json.loads(run("run", "pipeline.yaml", "--again", "--json", "-q").stdout)
+    assert again["loads"][0]["status"] == "done"
+    assert again["loads"][0]["report"]["rows_inserted"] == ROWS
