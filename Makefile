@@ -10,7 +10,7 @@ JAVA := .venv-interop
 JAVA_STAMP := $(JAVA)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench bench-spark bench-quick peers java interop soak soak-load docs test-spark conformance spark-matrix test-docs clean
+.PHONY: help install demo test torture lint format bench bench-spark bench-quick peers java interop soak soak-load docs test-spark conformance spark-matrix test-docs clean
 
 help:  ## What there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -35,6 +35,9 @@ demo: $(DEMO_STAMP)  ## Load a table on Spark, change it, read it inside a limit
 
 test: install  ## All tests
 	$(BIN)/python -m pytest -n 3  # on two cores, as tests wait for disks and Spark
+
+torture: install  ## Kills, faulty stores and catalogs, signals, bit flips, memory (minutes); TORTURE="--seed 7 --scale 10 signals"
+	$(BIN)/python -m tests.torture $(TORTURE)
 
 lint: install  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +23,42 @@ def make_catalog(tmp_path: Path, **properties: str) -> SqlCatalog:
 
 def sqlite_catalog(database: Path, **properties: str) -> SqlCatalog:
     """Return a SQLite catalog with a namespace `db`, which does not wait for the disk."""
-    later = {"init_catalog_tables": "false"}
-    catalog = SqlCatalog("tests", uri=f"sqlite:///{database}", **properties, **later)
+    if not database.exists():
+        _copy_empty_database(database)
+    return _open(database, **properties)
+
+
+@cache
+def _empty_database() -> bytes:
+    """A database with the catalog's tables and the namespace: SQLAlchemy takes long to make it."""
+    with tempfile.TemporaryDirectory() as folder:
+        database = Path(folder) / "catalog.db"
+        catalog = _open(database)
+        catalog.create_tables()
+        catalog.create_namespace("db")
+        catalog.close()
+        return database.read_bytes()
+
+
+def _copy_empty_database(database: Path) -> None:
+    """Another process may do the same at the same time: the file is there whole, or not at all."""
+    database.parent.mkdir(parents=True, exist_ok=True)
+    content = _empty_database()
+    with tempfile.NamedTemporaryFile(dir=database.parent, prefix=".", delete=False) as file:
+        file.write(content)
+    try:
+        os.link(file.name, database)
+    except FileExistsError:
+        return
+    finally:
+        Path(file.name).unlink()
+
+
+def _open(database: Path, **properties: str) -> SqlCatalog:
+    uri = f"sqlite:///{database}"
+    catalog = SqlCatalog("tests", uri=uri, **properties, init_catalog_tables="false")
     event.listen(catalog.engine, "connect", _without_sync)
     catalog.engine.dispose()  # Connections made before do not know of it.
-    catalog.create_tables()
-    catalog.create_namespace_if_not_exists("db")
     return catalog
 
 

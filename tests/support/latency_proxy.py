@@ -16,20 +16,44 @@ from collections import deque
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from random import Random
 from typing import Any
 
 _HOP_HEADERS = {"connection", "keep-alive", "transfer-encoding", "content-length"}
+# What may happen to a request while the proxy is disturbed, and how often in proportion.
+_RANDOM_KINDS = {
+    "fail": 6,
+    "fail after success": 4,
+    "reset": 4,
+    "truncate": 4,
+    "short": 3,
+    "flip": 3,
+    "stall": 1,
+}
 _S3_CODES = {403: "AccessDenied", 404: "NoSuchKey", 500: "InternalError", 503: "SlowDown"}
 
 
 @dataclass(slots=True)
 class Fault:
-    """What to do to a coming request whose method and path fit."""
+    """What to do to a coming request whose method and path fit.
+
+    Attributes:
+        kind: `fail` answers with an error at once; `fail after success` when it is done. `reset`
+            and `truncate` cut the connection in the middle of the body. `short` sends less than
+            there is and says it is all. `flip` changes a bit of the body. `stall` waits.
+        methods: Of the request.
+        path_contains: A part of the path.
+        status: Of an error.
+        seconds: How long to wait.
+        place: Where in the body a bit is changed, from 0 to 1.
+    """
 
     kind: str
     methods: list[str]
     path_contains: str
     status: int = 503
+    seconds: float = 0.0
+    place: float = 0.5
 
     def fits(self, method: str, path: str) -> bool:
         """Return whether the fault is meant for such a request."""
@@ -44,6 +68,10 @@ class State:
     latency_seconds: float
     faults: deque[Fault] = field(default_factory=deque)
     log: list[dict[str, Any]] = field(default_factory=list)
+    injected: int = 0
+    random: Random | None = None
+    rate: float = 0.0
+    stall_seconds: float = 0.0
     in_flight: int = 0
     max_in_flight: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -54,8 +82,25 @@ class State:
             for fault in self.faults:
                 if fault.fits(method, path):
                     self.faults.remove(fault)
+                    self.injected += 1
                     return fault
-        return None
+            fault_at_random = self._drawn(method, path)
+            self.injected += fault_at_random is not None
+            return fault_at_random
+
+    def _drawn(self, method: str, path: str) -> Fault | None:
+        """A fault for this request, now and then, while the proxy is disturbed."""
+        if self.random is None or self.random.random() > self.rate:
+            return None
+        kinds = dict(_RANDOM_KINDS)
+        if method != "GET":
+            kinds = {kind: kinds[kind] for kind in ("fail", "fail after success", "stall")}
+        elif ".parquet" not in path:
+            del kinds["flip"]  # Avro and JSON have no checksums: nobody can tell
+        kind = self.random.choices(list(kinds), list(kinds.values()))[0]
+        status = self.random.choice([500, 503])
+        place = self.random.random()
+        return Fault(kind, [method], "", status, self.stall_seconds, place)
 
     def obey(self, command: dict[str, Any]) -> Any:
         """Carry out a command of the test's side."""
@@ -66,6 +111,13 @@ class State:
                 self.faults.extend(Fault(**command) for _ in range(count))
             elif action == "latency":
                 self.latency_seconds = command["seconds"]
+            elif action == "disturb":
+                self.random = Random(command["seed"])
+                self.rate, self.stall_seconds = command["rate"], command["stall_seconds"]
+            elif action == "calm":
+                self.random = None
+            elif action == "faults":
+                return self.injected
             elif action == "clear":
                 self.faults.clear()
                 self.log.clear()
@@ -114,16 +166,16 @@ class Handler(BaseHTTPRequestHandler):
     def _proxy(self, body: bytes) -> None:
         time.sleep(self.state.latency_seconds)
         fault = self.state.take_fault(self.command, self.path)
-        if fault is not None and fault.kind == "fail":
-            status, headers = fault.status, [("Content-Type", "application/xml")]
-            code = _S3_CODES.get(status, "InternalError")
-            content = f"<Error><Code>{code}</Code><Message>Injected.</Message></Error>".encode()
-            length = str(len(content))
-        else:
+        kind = fault.kind if fault is not None else None
+        if kind == "stall" and fault is not None:
+            time.sleep(fault.seconds)
+        if kind != "fail":
             status, headers, content, length = self._forward(body)
-        if fault is not None and fault.kind in ("truncate", "reset"):
-            content = content[: len(content) // 2]
-            self.close_connection = True
+        if fault is not None and kind in ("fail", "fail after success"):
+            status, headers, content = _error(fault.status)
+            length = str(len(content))
+        elif fault is not None:
+            content, length = self._changed(fault, content, length)
         self._record(status, len(content), fault)  # Before the client can know that it is over.
         self.send_response_only(status)
         for name, value in headers:
@@ -132,8 +184,20 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(content)
-        if fault is not None and fault.kind == "reset":
+        if kind == "reset":
             self._reset()
+
+    def _changed(self, fault: Fault, content: bytes, length: str) -> tuple[bytes, str]:
+        """A true answer's body and length, made false."""
+        if fault.kind in ("truncate", "reset"):
+            self.close_connection = True
+            return content[: len(content) // 2], length
+        if fault.kind == "short":
+            return content[: len(content) // 2], str(len(content) // 2)
+        if fault.kind == "flip" and content:
+            at = int(fault.place * len(content)) % len(content)
+            return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :], length
+        return content, length
 
     def _reset(self) -> None:
         """Close with RST instead of FIN, once the client has seen some of the answer.
@@ -183,6 +247,12 @@ class Handler(BaseHTTPRequestHandler):
                     "fault": fault.kind if fault else None,
                 }
             )
+
+
+def _error(status: int) -> tuple[int, list[tuple[str, str]], bytes]:
+    code = _S3_CODES.get(status, "InternalError")
+    content = f"<Error><Code>{code}</Code><Message>Injected.</Message></Error>".encode()
+    return status, [("Content-Type", "application/xml")], content
 
 
 class Server(ThreadingHTTPServer):

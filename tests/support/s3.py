@@ -54,7 +54,7 @@ class ProxiedRequest:
         byte_range: The `Range` header.
         status: The status answered.
         sent_bytes: Bytes of the answer's body.
-        fault: "fail", "reset" or "truncate" where one was injected.
+        fault: The kind of fault, where one was injected.
     """
 
     method: str
@@ -162,6 +162,25 @@ class LatencyProxy:
         """Send half of the next `n` answers' bodies, then close the connection."""
         self._fault("truncate", n, methods, path_contains)
 
+    def disturb(self, *, seed: str, rate: float, stall_seconds: float) -> None:
+        """From now on inject faults of every kind, at random.
+
+        Args:
+            seed: Of the choices.
+            rate: The share of requests that are hit.
+            stall_seconds: How long an answer takes that stalls.
+        """
+        self._tell("disturb", seed=seed, rate=rate, stall_seconds=stall_seconds)
+
+    def calm(self) -> None:
+        """Inject no more faults."""
+        self._tell("calm")
+
+    @property
+    def faults(self) -> int:
+        """The number of faults that have hit a request since the start."""
+        return int(self._tell("faults"))
+
     def _fault(
         self, kind: str, n: int, methods: tuple[str, ...], path_contains: str, **more: int
     ) -> None:
@@ -186,8 +205,22 @@ def make_s3_catalog(
         bucket: The bucket, created if it is missing; S3 wants three letters or more.
         max_attempts: 1 for faults that come through at once, 3 for PyArrow's own retries.
     """
+    make_bucket(endpoint, bucket)
+    properties = s3_properties(endpoint, max_attempts=max_attempts)
+    database = tmp_path / "s3-catalog.db"
+    return sqlite_catalog(database, warehouse=f"s3://{bucket}/tables", **properties)
+
+
+def make_bucket(endpoint: str, bucket: str) -> None:
+    """Create a bucket, if it is missing."""
     request = urllib.request.Request(f"{endpoint}/{bucket}", method="PUT")
     urllib.request.urlopen(request, timeout=30).close()
+
+
+def s3_properties(
+    endpoint: str, *, max_attempts: int = 1, timeout_seconds: int = 10
+) -> dict[str, str]:
+    """Properties of a catalog whose tables lie behind `endpoint`."""
     properties = {
         "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO",
         "s3.endpoint": endpoint,
@@ -195,14 +228,13 @@ def make_s3_catalog(
         "s3.secret-access-key": "test",
         "s3.region": "us-east-1",
         "s3.connect-timeout": "5",
-        "s3.request-timeout": "10",
+        "s3.request-timeout": str(timeout_seconds),
     }
     if max_attempts == 1:
         properties["s3.retry-strategy-impl"] = f"{__name__}.{SingleAttempt.__name__}"
     elif max_attempts != 3:
         raise ValueError(f"max_attempts is 1 or 3, PyArrow's default, not {max_attempts}")
-    database = tmp_path / "s3-catalog.db"
-    return sqlite_catalog(database, warehouse=f"s3://{bucket}/tables", **properties)
+    return properties
 
 
 @contextmanager
