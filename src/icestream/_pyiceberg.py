@@ -6,12 +6,14 @@ PyIceberg changes it, so that moving to a new minor version is a matter of mendi
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from struct import unpack
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pyiceberg.avro.decoder import BinaryDecoder
 from pyiceberg.avro.reader import DoubleReader
@@ -34,7 +36,10 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.table.update.schema import UpdateSchema
 
-from icestream.errors import CommitConflictError, CommitError
+from icestream.errors import CommitConflictError, CommitError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
 
 _read_double = DoubleReader.read
 _exact_users = 0
@@ -266,3 +271,121 @@ def stage(transaction: Transaction, hooks: StagedHooks) -> None:
         raise
     transaction._register_snapshot_producer(producer)  # type: ignore[arg-type]
     transaction._apply(updates, requirements)
+
+
+# The names are those of Iceberg's Java client; PyIceberg has none, and waits for ever.
+CONNECT_TIMEOUT = "rest.client.connection-timeout-ms"
+ANSWER_TIMEOUT = "rest.client.socket-timeout-ms"
+_CONNECT_TIMEOUT_MS, _ANSWER_TIMEOUT_MS = 10_000, 60_000
+_REST = "pyiceberg.catalog.rest"
+_Limits = tuple[float | None, float | None]
+
+
+class _Waits(threading.local):
+    """The limits for the sessions that this thread makes."""
+
+    limits: _Limits | None = None
+
+
+_waits = _Waits()
+_limited_users = 0
+_limited_lock = threading.Lock()
+
+
+@cache
+def _limited_session() -> type[Any]:
+    """A session whose requests end if the server does not answer.
+
+    Made when it is needed: workers, which ask no catalog, do without `requests`.
+    """
+    import requests
+
+    class LimitedSession(requests.Session):
+        limits: _Limits | None = None
+
+        def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
+            if kwargs.get("timeout") is None:
+                kwargs["timeout"] = self.limits or _waits.limits
+            return super().send(request, **kwargs)
+
+    return LimitedSession
+
+
+@contextmanager
+def limited_catalog(properties: Mapping[str, str]) -> Iterator[None]:
+    """Have a REST catalog that is opened meanwhile wait for its server no longer than it should.
+
+    Args:
+        properties: What is known of the catalog before it is opened.
+
+    Raises:
+        InvalidArgumentError: If a limit is not a number.
+    """
+    global _limited_users
+    is_rest = properties.get("type", "rest") == "rest"
+    if not is_rest or not str(properties.get("uri", "")).startswith("http"):
+        yield
+        return
+    from pyiceberg.catalog import rest
+
+    module: Any = rest
+    before, _waits.limits = _waits.limits, _limits_of(properties)
+    with _limited_lock:
+        _limited_users += 1
+        module.Session = _limited_session()
+    try:
+        yield
+    finally:
+        _waits.limits = before
+        with _limited_lock:
+            _limited_users -= 1
+            if not _limited_users:
+                module.Session = _limited_session().__base__
+
+
+def limit_waits(catalog: Catalog | None) -> None:
+    """Have a REST catalog that is open wait for its server no longer than its properties say.
+
+    Raises:
+        InvalidArgumentError: If a limit is not a number.
+    """
+    rest = sys.modules.get(_REST)  # else there is none
+    if rest is None or not isinstance(catalog, rest.RestCatalog):
+        return
+    limited, session = _limited_session(), catalog._session
+    if type(session) is limited.__base__:
+        session.__class__ = limited
+    if isinstance(session, limited):
+        session.limits = _limits_of(catalog.properties)
+
+
+def _limits_of(properties: Mapping[str, str]) -> _Limits:
+    """Seconds to connect, and between two bytes of an answer; None without a limit."""
+    return (
+        _seconds(properties, CONNECT_TIMEOUT, _CONNECT_TIMEOUT_MS),
+        _seconds(properties, ANSWER_TIMEOUT, _ANSWER_TIMEOUT_MS),
+    )
+
+
+def _seconds(properties: Mapping[str, str], name: str, default_ms: int) -> float | None:
+    given = properties.get(name, default_ms)
+    try:
+        milliseconds = int(given)
+    except (TypeError, ValueError):
+        milliseconds = -1
+    if milliseconds < 0:
+        raise InvalidArgumentError(
+            f"the catalog's property {name} is {given!r}: give milliseconds, or 0 for no limit"
+        )
+    return milliseconds / 1000 or None
+
+
+def timeout_text(error: BaseException, properties: Mapping[str, str]) -> str | None:
+    """What to say of a catalog that did not answer in time; None if it is about something else."""
+    requests = sys.modules.get("requests")
+    if requests is None or not isinstance(error, requests.Timeout):
+        return None
+    connect, answer = _limits_of(properties)
+    if isinstance(error, requests.ConnectTimeout):
+        return f"no connection within {connect:g} s: raise {CONNECT_TIMEOUT} if it takes longer"
+    return f"no answer within {answer:g} s: raise {ANSWER_TIMEOUT} if it takes longer"

@@ -15,8 +15,9 @@ from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
 
+from icestream._pyiceberg import limit_waits, limited_catalog, timeout_text
 from icestream.errors import CatalogError, InvalidArgumentError
-from icestream.redaction import redact, shown_cause, without_password
+from icestream.redaction import error_text, shown_cause, without_password
 
 LOCAL_FOLDER = "icestream_warehouse"
 LOCAL_NAME = "local"
@@ -40,6 +41,7 @@ def load_table(table: str | Table, catalog: str | Catalog | None) -> Table:
                 f"{'.'.join(table.name())} is a loaded table, which has its catalog: leave "
                 "catalog out"
             )
+        limit_waits(table.catalog)
         return table
     if not isinstance(table, str):
         raise InvalidArgumentError(
@@ -60,8 +62,8 @@ def load_table(table: str | Table, catalog: str | Catalog | None) -> Table:
         ) from error
     except Exception as error:
         raise CatalogError(
-            f"table {table!r} could not be loaded from {where}: {type(error).__name__}: "
-            f"{redact(str(error), opened.properties)}. Check that the catalog can be reached from "
+            f"table {table!r} could not be loaded from {where}: "
+            f"{_trouble(error, opened.properties)}. Check that the catalog can be reached from "
             "here"
         ) from shown_cause(error, opened.properties)
 
@@ -82,6 +84,7 @@ def open_catalog(
         InvalidArgumentError: If it is neither.
     """
     if isinstance(catalog, Catalog):
+        limit_waits(catalog)
         return catalog
     if catalog is not None and not isinstance(catalog, str):
         raise InvalidArgumentError(
@@ -90,8 +93,14 @@ def open_catalog(
         )
     if not properties and is_local(catalog) and has_local_catalog():
         return _open_local(local_folder())
+    given = {**_configured(catalog), **(properties or {})}
     try:
-        return load_catalog(catalog, **(properties or {}))
+        with limited_catalog(given):
+            opened = load_catalog(catalog, **(properties or {}))
+        limit_waits(opened)
+        return opened
+    except InvalidArgumentError:
+        raise
     except Exception as error:
         name = "the default catalog" if catalog is None else f"catalog {catalog!r}"
         variable = f"PYICEBERG_CATALOG__{(catalog or 'default').upper()}__URI"
@@ -101,11 +110,9 @@ def open_catalog(
                 f"{missing} is configured, and {local_folder()} is not there: set one up in "
                 f".pyiceberg.yaml or with {variable}, or work in the folder that has it"
             ) from error
-        given = {**_configured(catalog), **(properties or {})}
         raise CatalogError(
-            f"{name} could not be opened: {type(error).__name__}: "
-            f"{redact(str(error), given)}. Set it up in .pyiceberg.yaml or with {variable}, "
-            f"or pass catalog= one that is{_known()}"
+            f"{name} could not be opened: {_trouble(error, given)}. Set it up in .pyiceberg.yaml "
+            f"or with {variable}, or pass catalog= one that is{_known()}"
         ) from shown_cause(error, given)
 
 
@@ -169,8 +176,8 @@ def list_tables(catalog: Catalog) -> dict[str, list[str]]:
             left += catalog.list_namespaces(namespace)
     except Exception as error:
         raise CatalogError(
-            f"the tables of {described(catalog)} could not be listed: {type(error).__name__}: "
-            f"{redact(str(error), catalog.properties)}. Check that it can be reached from here"
+            f"the tables of {described(catalog)} could not be listed: "
+            f"{_trouble(error, catalog.properties)}. Check that it can be reached from here"
         ) from shown_cause(error, catalog.properties)
     return dict(sorted(found.items()))
 
@@ -178,6 +185,11 @@ def list_tables(catalog: Catalog) -> dict[str, list[str]]:
 def described(catalog: Catalog) -> str:
     """The catalog's name and address, for messages."""
     return f"catalog {catalog.name!r} ({without_password(catalog.properties.get('uri', 'no uri'))})"
+
+
+def _trouble(error: Exception, properties: Mapping[str, str]) -> str:
+    """What went wrong with a catalog, without secrets."""
+    return timeout_text(error, properties) or error_text(error, properties)
 
 
 def _open_local(folder: Path) -> Catalog:

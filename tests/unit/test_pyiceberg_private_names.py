@@ -15,6 +15,7 @@ import pytest
 from pyiceberg.avro.decoder import StreamingBinaryDecoder
 from pyiceberg.avro.file import AvroFile
 from pyiceberg.avro.reader import DoubleReader
+from pyiceberg.catalog import rest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.conversions import to_bytes
 from pyiceberg.exceptions import (
@@ -48,6 +49,7 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.table.update.schema import UpdateSchema
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType, StructType
+from requests import Session
 
 import icestream
 from icestream import _pyiceberg
@@ -72,6 +74,28 @@ def test_an_unbuffered_output_is_in_the_file_at_once(tmp_path: Path) -> None:
     with PyArrowFileIO().new_output(f"file://{tmp_path}/y").create() as stream:
         stream.write(b"abc")
         assert (tmp_path / "y").read_bytes() == b""
+
+
+# `_session`, by `limit_waits`, and the module's `Session`, by `limited_catalog`
+
+
+def test_a_rest_catalog_asks_by_one_session_that_its_module_makes() -> None:
+    asked: list[Any] = []
+
+    class Refusing(Session):
+        def send(self, request: Any, **options: Any) -> Any:
+            asked.append(options["timeout"])
+            raise ConnectionError
+
+    with mock.patch.object(rest, "Session", Refusing), pytest.raises(ConnectionError):
+        rest.RestCatalog("far", uri="http://127.0.0.1:1")
+    assert asked == [None], "PyIceberg has timeouts now: leave them to it"
+    with mock.patch.object(rest.RestCatalog, "_fetch_config"):
+        catalog = rest.RestCatalog("far", uri="http://127.0.0.1:1")
+    assert type(catalog._session) is Session
+    _pyiceberg.limit_waits(catalog)
+    assert isinstance(catalog._session, Session)
+    assert catalog._session.limits == (10.0, 60.0)  # type: ignore[attr-defined]
 
 
 # `_InclusiveMetricsEvaluator`, by `metrics_evaluator`

@@ -9,7 +9,7 @@ from pyiceberg.table import CreateTableTransaction, Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 
-from icestream._pyiceberg import stage, table_of
+from icestream._pyiceberg import limit_waits, stage, table_of
 from icestream.commit.change import Change
 from icestream.commit.committer import Committed, Committer
 from icestream.commit.in_flight import InFlightWrite
@@ -23,6 +23,7 @@ class TableLanding:
     """A table: changes are committed, and retried, by us."""
 
     def __init__(self, table: Table) -> None:
+        limit_waits(table.catalog)
         self._table = table
         self.name = ".".join(table.name())
 

@@ -21,6 +21,7 @@ from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 from pyiceberg.utils.config import Config
 
+from icestream._pyiceberg import limit_waits
 from icestream.errors import (
     CatalogError,
     InvalidArgumentError,
@@ -62,6 +63,7 @@ def request(
         InvalidArgumentError: If something does not exist or does not fit.
     """
     data_scan = _data_scan(source, case_sensitive)
+    limit_waits(data_scan.catalog)
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
         raise InvalidArgumentError(f"limit is {limit!r}: give a whole number of rows, 0 or more")
     data_scan = _with_snapshot(data_scan, snapshot_id, branch, tag, as_of)

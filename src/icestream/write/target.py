@@ -12,6 +12,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import SortOrder
 
+from icestream._pyiceberg import limit_waits
 from icestream.errors import InvalidArgumentError
 from icestream.file_access import without_catalog_secrets
 
@@ -50,6 +51,7 @@ class WriteTarget:
                 f"the table is a {type(table).__name__}: give a PyIceberg Table, such as "
                 "catalog.load_table('db.table')"
             )
+        limit_waits(table.catalog)
         return cls(
             table=".".join(table.name()),
             metadata=table.metadata,
