@@ -183,17 +183,21 @@ class OrphansReport:
     Attributes:
         table: The table.
         folders: The folders that were searched as the table's own.
-        files: Every orphan.
-        count: How many these are.
+        files: The orphans, or as many of them as a quarter of the memory limit holds.
+        count: How many there are.
         bytes: Their size.
         files_deleted: How many of them were deleted.
         bytes_deleted: The size of those.
-        not_deleted: Orphans that could not be deleted, although it was asked for.
+        not_deleted: Orphans that could not be deleted, although it was asked for; 10,000 at most.
         kept_young: Unreferenced files that are not old enough.
         kept_in_flight: Files that belong, or may belong, to a write that is under way.
+        kept_for_others: Files that only other tables, or other catalogs' versions of this one,
+            refer to or may own; and files with the name of one that the table refers to elsewhere.
         files_listed: Files in storage that were looked at.
         files_referenced: Files that the table refers to, its metadata among them.
-        nested_tables: Folders below the location that belong to other tables.
+        nested_tables: Folders below the location that belong to other tables as a whole.
+        copies: Metadata files with this table's id that were never its version in this catalog: of
+            a lost commit, or of another catalog. What they refer to is kept.
         written_before_ms: Only files written before this moment count as orphans.
         seconds: From the call to the end.
     """
@@ -208,9 +212,11 @@ class OrphansReport:
     not_deleted: tuple[str, ...]
     kept_young: int
     kept_in_flight: int
+    kept_for_others: int
     files_listed: int
     files_referenced: int
     nested_tables: tuple[str, ...]
+    copies: int
     written_before_ms: int
     seconds: float
 

@@ -1,6 +1,7 @@
-"""A folder in storage: its files listed, told apart by their paths, deleted.
+"""A folder in storage: its files listed and deleted.
 
-PyIceberg's file access can't list, so PyArrow's file systems do, made as PyIceberg makes them.
+PyIceberg's file access can't list. Local folders are walked entry by entry; for others PyArrow's
+file systems list, made as PyIceberg makes them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import stat
 from collections.abc import Container, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 
 from pyarrow.fs import FileInfo, FileSelector, FileType
@@ -21,37 +21,11 @@ from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from icestream.errors import CatalogError
+from icestream.upkeep.path_keys import identity_key, local_path, path_key
 
 _DELETE_THREADS = 8
-_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?://([^/]*))?(.*)", re.DOTALL)
+_AMBIGUOUS = re.compile(r"[?#;]")
 _log = logging.getLogger(__name__)
-
-
-def path_key(location: str) -> str:
-    """What is the same for every way to write a file's location.
-
-    `file:/a`, `file:///a` and `/a` are one, so are `s3`, `s3a` and `s3n`: scheme and bucket are
-    left out. Files that differ in these alone count as the same, which can only keep a file.
-    """
-    match = _URI.fullmatch(location)
-    if match is not None and match[1].lower() != "file":
-        return posixpath.normpath(f"/{match[3].lstrip('/')}")
-    path = match[3] if match else str(Path(location).absolute())
-    folder, name = posixpath.split(posixpath.normpath(f"/{path.lstrip('/')}"))
-    return posixpath.join(_real_folder(folder), name)
-
-
-@lru_cache(maxsize=4096)
-def _real_folder(folder: str) -> str:
-    """A local folder without symbolic links on the way."""
-    return os.path.realpath(folder)
-
-
-def _is_link(path: str) -> bool:
-    try:
-        return stat.S_ISLNK(os.lstat(path).st_mode)
-    except OSError:  # gone by now, or not to be touched
-        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +38,7 @@ class StoredFile:
         key: Its path as `path_key` has it.
         size_bytes: Its size.
         modified_ms: When it was last written; None if the store does not say.
+        identity: Its name that does not depend on its path; None if the file is not local.
     """
 
     folder: Folder = field(repr=False)
@@ -71,6 +46,7 @@ class StoredFile:
     key: str
     size_bytes: int
     modified_ms: int | None
+    identity: str | None = None
 
     @property
     def path(self) -> str:
@@ -88,14 +64,24 @@ class StoredFile:
             return bytes(stream.read())
 
     def delete(self) -> bool:
-        """Delete it; say whether it is gone."""
+        """Delete it; say whether it is gone. A local file that is another one by now stays."""
         try:
+            if self.folder.is_local:
+                return self._delete_local()
             self.folder.file_system.delete_file(self._at)
         except FileNotFoundError:
             return True
         except Exception as error:
             _log.debug("could not delete %s: %s", self.path, error)
             return False
+        return True
+
+    def _delete_local(self) -> bool:
+        found = os.lstat(self._at)
+        is_same = identity_key(found) == self.identity and _modified_ms(found) == self.modified_ms
+        if not is_same or not stat.S_ISREG(found.st_mode):
+            return False
+        Path(self._at).unlink()
         return True
 
     @property
@@ -118,26 +104,39 @@ class Folder:
         arrow_io = io if isinstance(io, PyArrowFileIO) else PyArrowFileIO(io.properties)
         self.location = location.rstrip("/")
         self.key = posixpath.dirname(path_key(f"{self.location}/any"))
+        local = local_path(self.location)
+        self.is_local = local is not None
         try:
             scheme, netloc, path = arrow_io.parse_location(location, arrow_io.properties)
             self.file_system = arrow_io.fs_by_scheme(scheme, netloc)
         except Exception as error:
             raise self._not_listed(error) from error
-        self.base = path.rstrip("/")
-        self._is_local = scheme == "file"
+        if local is None and _AMBIGUOUS.search(location):
+            raise self._not_listed(ValueError("engines don't agree on '?', '#' and ';' in it"))
+        self.base = (local if local is not None else path).rstrip("/")
 
     def holds(self, key: str) -> bool:
         """Whether a path, as `path_key` has it, lies in the folder or below."""
         return key.startswith(f"{self.key.rstrip('/')}/")
 
+    def key_of(self, relative: str) -> str:
+        """The key of a file that was listed in it: local ones are never behind links."""
+        if self.is_local:
+            return posixpath.join(self.key, relative)
+        return path_key(f"{self.location}/{relative}")
+
     def files(self, *, recursive: bool = True) -> Iterator[StoredFile]:
         """Its regular files. Symbolic links are left alone, and so is what lies behind them.
 
-        Memory: PyArrow lists a whole folder at once.
+        Memory: nothing for a local folder; elsewhere PyArrow lists all of it at once, which takes
+        about 400 bytes a file.
 
         Raises:
             CatalogError: If the folder can't be listed.
         """
+        if self.is_local:
+            yield from self._walk("", recursive)
+            return
         try:
             selector = FileSelector(self.base, allow_not_found=True, recursive=recursive)
             listed: list[FileInfo] = self.file_system.get_file_info(selector)
@@ -145,18 +144,39 @@ class Folder:
             raise self._not_listed(error) from error
         while listed:
             info = listed.pop()
-            if info.type == FileType.File and (file := self._file(info)) is not None:
-                yield file
+            if info.type == FileType.File:
+                relative = info.path[len(self.base) :].lstrip("/")
+                modified_ms = info.mtime_ns // 1_000_000 if info.mtime_ns is not None else None
+                yield StoredFile(self, relative, self.key_of(relative), info.size or 0, modified_ms)
 
-    def _file(self, info: FileInfo) -> StoredFile | None:
-        relative = info.path[len(self.base) :].lstrip("/")
-        key = path_key(f"{self.location}/{relative}")
-        if self._is_local:
-            behind_link = key != posixpath.join(self.key, relative)
-            if behind_link or _is_link(info.path):
-                return None
-        modified_ms = info.mtime_ns // 1_000_000 if info.mtime_ns is not None else None
-        return StoredFile(self, relative, key, info.size or 0, modified_ms)
+    def _walk(self, top: str, recursive: bool) -> Iterator[StoredFile]:
+        """Local files, entry by entry; links are not followed."""
+        waiting = [top]
+        while waiting:
+            below = waiting.pop()
+            try:
+                with os.scandir(posixpath.join(self.base or "/", below)) as entries:
+                    for entry in entries:
+                        relative = posixpath.join(below, entry.name)
+                        if entry.is_dir(follow_symlinks=False):
+                            if recursive:
+                                waiting.append(relative)
+                        elif (file := self._local_file(entry, relative)) is not None:
+                            yield file
+            except FileNotFoundError:  # never there, or gone by now
+                continue
+            except OSError as error:
+                raise self._not_listed(error) from error
+
+    def _local_file(self, entry: os.DirEntry[str], relative: str) -> StoredFile | None:
+        try:
+            found = entry.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        key, modified_ms = self.key_of(relative), _modified_ms(found)
+        return StoredFile(self, relative, key, found.st_size, modified_ms, identity_key(found))
 
     def _not_listed(self, error: Exception) -> CatalogError:
         return CatalogError(
@@ -183,3 +203,7 @@ def is_hidden(relative: str, partition_names: Container[str]) -> bool:
         part.startswith(("_", ".")) and part.partition("=")[0] not in partition_names
         for part in relative.split("/")
     )
+
+
+def _modified_ms(found: os.stat_result) -> int:
+    return found.st_mtime_ns // 1_000_000

@@ -57,7 +57,7 @@ def health(table: Table, *, branch: str | None = None) -> HealthReport:
     name = branch or MAIN_BRANCH
     check_branch(metadata, name, table=landing.name)
     head = metadata.snapshot_by_name(name)
-    manifests = manifests_of(table.io, head.manifest_list) if head else []
+    manifests = list(manifests_of(table.io, head.manifest_list)) if head else []
     tally = _Tally(metadata)
     for manifest, file in live_files(table.io, manifests):
         tally.add(manifest, file)

@@ -8,7 +8,7 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,8 +30,8 @@ class Marker:
     Attributes:
         file: The marker itself.
         write_id: Part of the name of every file of the write.
-        is_ours: Whether the write is for this table, or for one that was to be where it is now: a
-            metadata folder may be shared.
+        is_ours: Whether the write is for this table, or for one that was to be where it is now and
+            never came to be: a metadata folder may be shared.
         operation: What the write does.
         started_ms: When it began.
         renewed_ms: Its last sign of life.
@@ -60,15 +60,25 @@ class Markers:
         self._any_id = re.compile(ids) if ids else _NO_ID
 
     @classmethod
-    def read(cls, folder: Folder, metadata: TableMetadata) -> Markers:
+    def read(
+        cls,
+        folder: Folder,
+        metadata: TableMetadata,
+        *,
+        others: Collection[str] = (),
+        dropped: Collection[str] = (),
+    ) -> Markers:
         """Read the markers of a table.
 
         Args:
             folder: The table's metadata folder.
             metadata: The table.
+            others: Ids of tables that are known to have files in the same folders.
+            dropped: Ids of tables that are dropped: what they left is this table's to clean up.
         """
+        owners = _Owners(metadata, frozenset(others), frozenset(dropped))
         return cls(
-            _read(file, metadata)
+            _read(file, owners)
             for file in folder.files(recursive=False)
             if file.name.startswith(MARKER_PREFIX) and file.name.endswith(".json")
         )
@@ -85,7 +95,30 @@ class Markers:
         return self._by_id[match[0]] if match else None
 
 
-def _read(file: StoredFile, metadata: TableMetadata) -> Marker:
+@dataclass(frozen=True, slots=True)
+class _Owners:
+    """Whose writes markers may be of."""
+
+    metadata: TableMetadata
+    others: frozenset[str]
+    dropped: frozenset[str]
+
+    def are_us(self, facts: dict[str, object]) -> bool:
+        """Whether a marker is the table's.
+
+        A killed load that was to create a table leaves the id of one that never was: it counts if
+        no table with that id is known. A marker that was cut off may be anybody's.
+        """
+        uuid = facts.get("table-uuid")
+        if uuid is None:
+            return not self.others
+        if str(uuid) == str(self.metadata.table_uuid) or str(uuid) in self.dropped:
+            return True
+        location = str(facts.get("table-location", "")).rstrip("/")
+        return str(uuid) not in self.others and location == self.metadata.location.rstrip("/")
+
+
+def _read(file: StoredFile, owners: _Owners) -> Marker:
     """A marker; one that was cut off while it was written counts by its name and age."""
     try:
         facts = json.loads(file.read())
@@ -97,19 +130,12 @@ def _read(file: StoredFile, metadata: TableMetadata) -> Marker:
     return Marker(
         file=file,
         write_id=file.name.removeprefix(MARKER_PREFIX).removesuffix(".json"),
-        is_ours=_is_of(facts, metadata),
+        is_ours=owners.are_us(facts),
         operation=str(facts.get("operation", "unknown")),
         started_ms=started_ms,
         renewed_ms=max(written_ms, _number(facts.get("renewed-ms"), written_ms)),
         runs_here=_runs_here(facts.get("host"), facts.get("pid"), started_ms),
     )
-
-
-def _is_of(facts: dict[str, object], metadata: TableMetadata) -> bool:
-    """By the table's id; a killed load that was to create a table leaves one that never was."""
-    uuid = str(metadata.table_uuid)
-    location = str(facts.get("table-location", "")).rstrip("/")
-    return facts.get("table-uuid", uuid) == uuid or location == metadata.location.rstrip("/")
 
 
 def _number(value: object, otherwise: int) -> int:

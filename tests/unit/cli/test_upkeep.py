@@ -58,6 +58,44 @@ def test_an_age_that_is_none_is_refused(orders: Table, run: Run) -> None:
     assert "write it like 3d, 12h" in shown.stderr
 
 
+def test_another_table_in_the_same_folders_is_refused_in_words_of_the_command_line(
+    catalog: Catalog, orders: Table, stray: Path, run: Run
+) -> None:
+    catalog.create_table("shop.beside", orders.schema(), location=orders.location())
+    refused = run("orphans", "shop.orders", "--delete")
+    assert refused.exit_code != 0
+    assert "shop.beside" in refused.stderr
+    assert "--other-tables keep" in refused.stderr
+    assert stray.exists()
+    shown = run("orphans", "shop.orders", "--delete", "--other-tables", "keep", "--memory", "32MB")
+    assert shown.exit_code == 0, shown.stderr
+    assert "that may be others'" in shown.stdout
+    assert not stray.exists()
+
+
+def test_the_files_of_a_dropped_table_are_orphans(
+    catalog: Catalog, orders: Table, run: Run
+) -> None:
+    beside = catalog.create_table("shop.beside", orders.schema(), location=orders.location())
+    catalog.drop_table("shop.beside")
+    uuid = str(beside.metadata.table_uuid)
+    refused = run("orphans", "shop.orders", "--older-than", "0s", "--delete")
+    assert f"--dropped {uuid}" in " ".join(refused.stderr.split())
+    shown = run("orphans", "shop.orders", "--older-than", "0s", "--delete", "--dropped", uuid)
+    assert "1 deleted" in shown.stdout, shown.stderr
+
+
+def test_metadata_of_lost_commits_is_told_of_and_found_on_request(orders: Table, run: Run) -> None:
+    current = Path(orders.metadata_location.removeprefix("file://"))
+    lost = current.with_name("00009-lost.metadata.json")
+    lost.write_bytes(current.read_bytes())
+    shown = run("orphans", "shop.orders", "--older-than", "0s", "--delete")
+    assert "--only-catalog" in shown.stdout, shown.stderr
+    assert lost.exists()
+    run("orphans", "shop.orders", "--older-than", "0s", "--delete", "--only-catalog")
+    assert not lost.exists()
+
+
 def test_health_draws_file_sizes_and_advises_in_words_of_the_command_line(
     orders: Table, run: Run
 ) -> None:

@@ -8,7 +8,8 @@ import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 import icestream as ice
-from icestream.upkeep.folder import Folder, is_hidden, path_key
+from icestream.upkeep.folder import Folder, is_hidden
+from icestream.upkeep.path_keys import all_keys, path_key
 
 
 @pytest.mark.parametrize(
@@ -18,7 +19,6 @@ from icestream.upkeep.folder import Folder, is_hidden, path_key
         "file:/a/b/c.parquet",
         "file:///a/b/c.parquet",
         "file:////a/b//c.parquet",
-        "file://localhost/a/b/c.parquet",
         "FILE:///a/b/c.parquet",
         "//a/./b/x/../c.parquet",
         "s3://bucket/a/b/c.parquet",
@@ -33,6 +33,14 @@ from icestream.upkeep.folder import Folder, is_hidden, path_key
 )
 def test_every_way_to_write_a_location_has_the_same_key(location: str) -> None:
     assert path_key(location) == "/a/b/c.parquet"
+
+
+def test_a_host_in_a_local_location_is_a_folder_for_pyiceberg_and_nothing_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert path_key("file://localhost/a/c.parquet") == f"{tmp_path}/localhost/a/c.parquet"
+    assert "/a/c.parquet" in all_keys("file://localhost/a/c.parquet")
 
 
 @pytest.mark.parametrize("name", ["a b", "a%20b", "a+b", "a#b", "a?b=c", "ä", "a:b", "a=b"])

@@ -198,36 +198,6 @@ def test_metadata_that_fell_out_of_the_log_is_an_orphan(catalog: SqlCatalog) -> 
     assert catalog.load_table("db.log").scan().to_arrow().num_rows == 50
 
 
-def test_tables_below_the_location_are_left_alone(catalog: SqlCatalog, table: Table) -> None:
-    inner = catalog.create_table("db.inner", _SCHEMA, location=f"{table.location()}/inner")
-    ice.append(inner, _rows(0))
-    stray = _stray(inner, "data/x.parquet")
-    before = stored_files(folder_of(inner))
-    report = ice.orphans(table, older_than=0, delete=True)
-    assert report.count == 0
-    assert report.nested_tables == (str(folder_of(inner)),)
-    assert stored_files(folder_of(inner)) == before
-    assert _paths(ice.orphans(inner)) == [str(stray)]
-
-
-def test_a_folder_whose_metadata_cannot_be_read_is_left_alone(table: Table) -> None:
-    broken = _stray(table, "other/metadata/00000-x.metadata.json")
-    beside = _stray(table, "other/data/x.parquet")
-    report = ice.orphans(table, older_than=0, delete=True)
-    assert report.count == 0
-    assert broken.exists()
-    assert beside.exists()
-
-
-def test_metadata_of_the_same_table_in_another_folder_is_no_other_table(table: Table) -> None:
-    copy = folder_of(table) / "old/metadata/00000-x.metadata.json"
-    copy.parent.mkdir(parents=True)
-    current = Path(table.metadata_location.removeprefix("file://"))
-    copy.write_bytes(current.read_bytes())
-    report = ice.orphans(table, older_than=0)
-    assert _paths(report) == [str(copy)]
-
-
 def test_hidden_files_are_left_alone_but_not_hidden_partitions(catalog: SqlCatalog) -> None:
     table = catalog.create_table("db.hidden", pa.schema([("_p", pa.string())]))
     with table.update_spec() as update:

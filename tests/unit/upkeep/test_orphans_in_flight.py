@@ -13,9 +13,9 @@ from pyiceberg.table import Table
 
 import icestream as ice
 from icestream.commit.in_flight import InFlightWrite
-from icestream.upkeep import orphan_search
 from icestream.upkeep.orphans import delete_write
-from icestream.upkeep.references import References
+from icestream.upkeep.search import orphan_search
+from icestream.upkeep.search.references import References
 from icestream.write.target import WriteTarget
 from tests.support.stored import (
     folder_of,
@@ -202,13 +202,13 @@ def test_a_table_replaced_during_the_search_is_not_touched(table: Table) -> None
     real = orphan_search.Markers.read
     calls = []
 
-    def read(*arguments: object) -> orphan_search.Markers:
+    def read(*arguments: object, **others: object) -> orphan_search.Markers:
         calls.append(arguments)
         if len(calls) == 2:
             catalog = table.catalog
             catalog.drop_table("db.t")
             catalog.create_table("db.t", _SCHEMA)
-        return real(*arguments)
+        return real(*arguments, **others)
 
     with (
         mock.patch.object(orphan_search.Markers, "read", read),

@@ -1,0 +1,1 @@
+"""The search for orphans: what tables refer to, whose metadata lies around, what is left over."""
