@@ -101,7 +101,7 @@ class ParquetSink:
         import pyarrow.parquet as pq
 
         self._schema = schema
-        self._writer = pq.ParquetWriter(file, schema, compression="zstd")
+        self._writer = pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True)
         self._lease = budget.force(0)
         self._most_bytes = budget.limit_bytes // 2  # the other half for what is being encoded
         self._waiting: list[pa.RecordBatch] = []

@@ -155,5 +155,5 @@ def _microseconds(day: int) -> int:
 
 
 def _write(rows: pa.Table, path: Path) -> Path:
-    pq.write_table(rows, path, row_group_size=250_000, compression="zstd")
+    pq.write_table(rows, path, row_group_size=250_000, compression="zstd", write_page_checksum=True)
     return path

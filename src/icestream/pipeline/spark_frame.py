@@ -167,7 +167,9 @@ def _stream(
             return spark.createDataFrame(whole, schema=spark_columns)
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="icestream-stream-"))
         path = Path(folder) / "stream.parquet"
-        with pq.ParquetWriter(path, convert.schema, compression="lz4") as writer:
+        with pq.ParquetWriter(
+            path, convert.schema, compression="lz4", write_page_checksum=True
+        ) as writer:
             for batch in batches:
                 writer.write_batch(batch)
                 del batch

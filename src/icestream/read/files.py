@@ -154,7 +154,7 @@ def typed_error(error: Exception, *, path: str, split: str | None, attempts: int
         )
     if isinstance(error, PermissionError):
         return ReadError(f"{where} may not be read: {error}", path=path, split=split)
-    if is_transient(error, path):
+    if is_transient(error, path) and not _shows_damage(error):
         return TransientReadError(
             f"{where} could not be read in {attempts} attempts: {error}. Try again later, or raise "
             "retries",
@@ -168,6 +168,11 @@ def typed_error(error: Exception, *, path: str, split: str | None, attempts: int
             split=split,
         )
     return ReadError(f"{where}: {type(error).__name__}: {error}", path=path, split=split)
+
+
+def _shows_damage(error: Exception) -> bool:
+    """Whether a checksum failed. On a network it may have been the transfer: it is read again."""
+    return "checksum verification failed" in str(error)
 
 
 def open_file(io: FileIO, path: str) -> pa.NativeFile:

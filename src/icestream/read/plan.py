@@ -128,7 +128,7 @@ def _split_of_task(
         )
     return Split(
         path=file.file_path,
-        rows=file.record_count,
+        rows=file.record_count or 0,  # Other planners may leave it out.
         bytes=file.file_size_in_bytes,
         format=file.file_format.value.lower(),
         row_groups=None,
@@ -179,7 +179,7 @@ def _delete_file(file: DataFile) -> DeleteFile:
         path=file.file_path,
         format=file.file_format.value.lower(),
         bytes=file.file_size_in_bytes,
-        records=file.record_count,
+        records=file.record_count or 0,
         offset=getattr(file, "content_offset", None),
         length=getattr(file, "content_size_in_bytes", None),
     )

@@ -12,6 +12,7 @@ from pyiceberg.table.metadata import TableMetadata
 from icestream.errors import InvalidArgumentError
 from icestream.memory import parse_bytes
 from icestream.read.files import RetryPolicy, open_file, retrying
+from icestream.read.footer import read_footer
 from icestream.read.split import Split
 
 _TARGET_PROPERTY = "read.split.target-size"
@@ -61,7 +62,7 @@ def _cut(split: Split, target: int, policy: RetryPolicy) -> list[Split]:
     def footer() -> pq.FileMetaData:
         handle: pa.NativeFile
         with open_file(split.context.io, split.path) as handle:
-            return pq.ParquetFile(handle, pre_buffer=False).metadata
+            return read_footer(handle).metadata
 
     metadata = retrying(footer, path=split.path, policy=policy, split=split.id)
     parts: list[Split] = []

@@ -19,6 +19,7 @@ from icestream.memory import Lease, trim_heap
 from icestream.read import parquet
 from icestream.read.deletes import DeletedPositions, Positions
 from icestream.read.files import RetryPolicy, SharedFile, is_remote, open_file, retrying
+from icestream.read.footer import read_footer
 from icestream.read.orc import OrcReader
 from icestream.read.prefetch import (
     Fetcher,
@@ -195,7 +196,7 @@ class OpenFile:
 
     def _parquet_units(self, handle: pa.NativeFile) -> list[Unit]:
         split, environment = self.split, self.environment
-        footer = self.retrying(lambda: pq.ParquetFile(handle, pre_buffer=False))
+        footer = self.retrying(lambda: read_footer(handle))
         metadata: pq.FileMetaData = footer.metadata
         file_schema: pa.Schema = footer.schema_arrow
         self.ids = FieldIds(file_schema, split.context.name_mapping)
@@ -259,12 +260,16 @@ class OpenFile:
         scope = self.ids.root()
         top = {f.field_id for f in split.context.read_schema.fields}
         columns = [f.name for f in file_schema if scope.field_id(f, f.name) in top]
-        if not split.rows:
+        rows = split.rows
+        if not columns or not rows:  # Manifests and tasks made by hand may lack the count.
+            rows = self.retrying(fragment.count_rows)
+            trim_heap()
+        if not rows:
             return []
         if not columns:
-            return [Unit(self, (), 0, Estimate(0.125, 0, split.rows), _count_reader(split.rows))]
-        plain = 3 * split.bytes * len(columns) / max(len(file_schema), 1) / split.rows
-        estimate = Estimate(plain + 8 * len(columns), 1 << 20, split.rows)
+            return [Unit(self, (), 0, Estimate(0.125, 0, rows), _count_reader(rows))]
+        plain = 3 * split.bytes * len(columns) / max(len(file_schema), 1) / rows
+        estimate = Estimate(plain + 8 * len(columns), 1 << 20, rows)
         return [
             Unit(self, (), 0, estimate, lambda h, rows: OrcReader(h, file_schema, columns, rows))
         ]

@@ -173,6 +173,7 @@ def _writer_options(properties: Mapping[str, str]) -> dict[str, Any]:
             TableProperties.PARQUET_DICT_SIZE_BYTES_DEFAULT,
         ),
         "store_decimal_as_integer": True,
+        "write_page_checksum": True,
     }
 
 

@@ -13,6 +13,7 @@ from pyiceberg.io.pyarrow import data_file_statistics_from_parquet_metadata
 
 from icestream._pyiceberg import unbuffered_output
 from icestream.errors import IcestreamError, WriteError, WriterClosedError
+from icestream.footer_seal import SealedOutput
 from icestream.write.new_file import NewFile
 from icestream.write.parquet_settings import ParquetSettings
 from icestream.write.target import WriteTarget
@@ -70,9 +71,11 @@ class ParquetFileWriter:
         self._partition = partition
         self._sorted = sorted
         self._store: Any = None
+        self._output: Any = None
         self._stream: Any = None
         self._writer: Any = None
         self._stored_bytes = 0
+        self._most_footer_bytes = 1 << 20
         self._group_rows = 0
         self._created = False
         self._ended = False
@@ -97,6 +100,7 @@ class ParquetFileWriter:
             self._catch_up()
             self.footer_bytes += self._settings.footer_bytes(group_rows=self._group_rows)
             self.tail_bytes += self._settings.tail_bytes(group_rows=self._group_rows)
+            self._most_footer_bytes += 4 * self._settings.tail_bytes(group_rows=1)
         self.rows += rows
 
     @property
@@ -141,10 +145,8 @@ class ParquetFileWriter:
     def _open(self, first_group: pa.Table) -> None:
         self._store = unbuffered_output(self._target.io, self.path).create()
         self._created = True
-        native = isinstance(self._store, pa.NativeFile)
-        self._stream = (
-            pa.BufferedOutputStream(self._store, _BUFFER_BYTES) if native else self._store
-        )
+        self._output = SealedOutput(self._store, _BUFFER_BYTES)
+        self._stream = self._output.stream
         self._group_rows = first_group.num_rows
         self._writer = pq.ParquetWriter(
             self._stream, self._file_schema, **self._settings.writer_options(first_group)
@@ -164,10 +166,11 @@ class ParquetFileWriter:
     def _finish(self) -> NewFile:
         if self._writer is None:
             raise WriteError(f"no rows were written to {self.path}", path=self.path)
-        self._writer.close()
+        with self._output.footer(self._most_footer_bytes):
+            self._writer.close()
         metadata = self._writer.writer.metadata
-        size = self._stream.tell()
-        self._stream.close()
+        self._output.close()
+        size = self._output.bytes_written
         self._writer = self._stream = None
         settings = self._settings
         metrics = data_file_statistics_from_parquet_metadata(

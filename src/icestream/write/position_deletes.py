@@ -16,6 +16,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 
 from icestream._pyiceberg import unbuffered_output
 from icestream.errors import IcestreamError, WriteError
+from icestream.footer_seal import SealedOutput
 from icestream.write.data_paths import DataPaths
 from icestream.write.target import WriteTarget
 
@@ -32,6 +33,7 @@ _SCHEMA = pa.schema(
     ]
 )
 _GROUP_ROWS = 1 << 17
+_BUFFER_BYTES = 1 << 18
 
 _log = logging.getLogger(__name__)
 
@@ -117,7 +119,7 @@ class _OpenFile:
     last: int = -1
     _waiting: list[npt.NDArray[np.int64]] = field(default_factory=list)
     _waiting_rows: int = 0
-    _stream: Any = None
+    _output: Any = None
     _writer: Any = None
 
     def append(self, positions: npt.NDArray[np.int64]) -> None:
@@ -135,9 +137,9 @@ class _OpenFile:
         """Finish the file and describe it."""
         self._write_waiting()
         try:
-            self._writer.close()
-            size = self._stream.tell()
-            self._stream.close()
+            with self._output.footer():
+                self._writer.close()
+            self._output.close()
         except Exception as error:
             raise self._error(error) from error
         path, value = self.data_file.file_path.encode(), struct.Struct("<q")
@@ -148,7 +150,7 @@ class _OpenFile:
             file_format=FileFormat.PARQUET,
             partition=self.data_file.partition,
             record_count=self.rows,
-            file_size_in_bytes=size,
+            file_size_in_bytes=self._output.bytes_written,
             value_counts=counts,
             null_value_counts=dict.fromkeys(counts, 0),
             # The whole path, so that readers know which file it is about without opening it.
@@ -165,9 +167,9 @@ class _OpenFile:
         """Close the file without finishing it."""
         if self._writer is not None:
             self._writer.is_open = False
-        if self._stream is not None:
+        if self._output is not None:
             with suppress(Exception):
-                self._stream.close()
+                self._output.close()
 
     def _write_waiting(self) -> None:
         positions = np.concatenate([np.zeros(0, np.int64), *self._waiting])
@@ -175,13 +177,15 @@ class _OpenFile:
         self._waiting_rows = 0
         try:
             if self._writer is None:
-                self._stream = unbuffered_output(self.target.io, self.path).create()
+                store = unbuffered_output(self.target.io, self.path).create()
+                self._output = SealedOutput(store, _BUFFER_BYTES)
                 self._writer = pq.ParquetWriter(
-                    self._stream,
+                    self._output.stream,
                     _SCHEMA,
                     compression="zstd",
                     use_dictionary=["file_path"],
                     store_schema=False,
+                    write_page_checksum=True,
                 )
             for start in range(0, len(positions), _GROUP_ROWS):
                 self._write(positions[start : start + _GROUP_ROWS])

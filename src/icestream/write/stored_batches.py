@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
+from icestream.footer_seal import read_tail
+
 Stored = tuple[pa.Schema, Iterator[pa.RecordBatch], Callable[[], None]]
 """The columns, the batches, and what closes the file."""
 
@@ -33,7 +35,10 @@ def stored_batches(format: str, handle: pa.NativeFile) -> Stored:
 def _parquet(handle: pa.NativeFile) -> Stored:
     import pyarrow.parquet as pq
 
-    file = pq.ParquetFile(handle, buffer_size=_BUFFER_BYTES, pre_buffer=False)
+    read_tail(handle)  # It checks the footer's seal, if there is one.
+    file = pq.ParquetFile(
+        handle, buffer_size=_BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True
+    )
     batches = file.iter_batches(batch_size=_BATCH_ROWS, use_threads=False)
 
     def close() -> None:

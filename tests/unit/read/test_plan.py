@@ -395,6 +395,37 @@ def test_a_task_made_by_hand_is_filtered_though_it_names_no_residual(
     assert ids_of(ice.read_splits([task], table=scan)) == [i for i in ids if i > 50]
 
 
+_WITH_ADDED = Schema(NestedField(1, "id", LongType()), NestedField(2, "added", LongType()))
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "orc"])
+@pytest.mark.parametrize("count", [0, None])
+def test_a_task_without_the_number_of_rows_is_read(
+    catalog: Catalog, file_format: str, count: int | None
+) -> None:
+    table = catalog.create_table("db.uncounted", _WITH_ADDED)
+    add = add_orc_file if file_format == "orc" else add_parquet_file
+    add(table, pa.table({"id": [1, 2, 3]}), schema=Schema(_WITH_ADDED.fields[0]))
+    (task,) = table.scan().plan_files()
+    task.file[4] = count  # `record_count`
+    assert task.file.record_count == count
+    assert ids_of(ice.read_splits([task], table=table)) == [1, 2, 3]
+    added = table.scan(selected_fields=("added",))
+    assert sum(b.num_rows for b in ice.read_splits([task], table=added)) == 3
+    limited = table.scan(limit=2)
+    assert ids_of(ice.read_splits([task], table=limited)) == [1, 2]
+
+
+@pytest.mark.parametrize("count", [1, 7])
+def test_rows_of_an_orc_file_are_counted_in_the_file(catalog: Catalog, count: int) -> None:
+    table = catalog.create_table("db.miscounted", _WITH_ADDED)
+    add_orc_file(table, pa.table({"id": [1, 2, 3]}), schema=Schema(_WITH_ADDED.fields[0]))
+    (task,) = table.scan().plan_files()
+    task.file[4] = count
+    added = table.scan(selected_fields=("added",))
+    assert sum(b.num_rows for b in ice.read_splits([task], table=added)) == 3
+
+
 def test_deletes_of_a_task_apply(history: _History) -> None:
     paths = data_file_paths(history.table)
     commit_position_deletes(history.table, {paths[0]: [0]})
