@@ -202,6 +202,24 @@ def test_a_killed_load_is_complete_and_not_doubled_after_the_next_run(
     assert len(_table(there).metadata.snapshots) == 1
 
 
+@pytest.mark.parametrize("disposition", ["append", "replace", "merge"])
+def test_nested_tables_are_refused_by_name_before_anything_is_loaded(
+    shop: dlt.Pipeline, there: SqlCatalog, disposition: Any
+) -> None:
+    rows = [{"id": number, "items": [{"sku": "a", "parts": [1, 2]}]} for number in range(ROWS)]
+    nested = dlt.resource(rows, name="orders", primary_key="id", max_table_nesting=2)
+    with pytest.raises(PipelineStepFailed, match=r"orders__items.* max_table_nesting=0 "):
+        shop.run(nested, write_disposition=disposition)
+    assert not there.namespace_exists("raw")
+    shop.abort_packages()
+    flat = dlt.resource(rows, name="orders", primary_key="id", max_table_nesting=0)
+    for _ in range(2):
+        shop.run(flat, write_disposition="merge")
+    assert _ids(_table(there)) == list(range(ROWS))
+    assert _rows(_table(there))[0]["items"] == '[{"sku":"a","parts":[1,2]}]'
+    assert there.list_tables("raw") == [("raw", "orders")]
+
+
 _REFUSED: dict[str, Any] = {
     "scd2": {"write_disposition": {"disposition": "merge", "strategy": "scd2"}},
     "merge_key": {"write_disposition": "merge", "merge_key": "day"},

@@ -13,6 +13,10 @@ dlt cuts the rows of a table into several files, each a job of its own. The firs
 loads all of its files, as one snapshot, under a load id that is made of the pipeline, the package
 and the table; the others find that load there and do nothing. So a `replace` replaces once, nobody
 sees half of a package, and a package that is loaded again after a failure is not loaded twice.
+
+Nested tables (`orders__items`) are refused before anything of their root table is loaded: dlt hands
+their rows over without the key of their parent, and a merge would add them again each time. dlt
+makes none for this destination unless `max_table_nesting` asks for them.
 """
 
 from __future__ import annotations
@@ -48,7 +52,10 @@ try:
     from dlt.common.configuration.container import Container
     from dlt.common.destination.exceptions import DestinationTerminalException
     from dlt.common.schema import TTableSchema
-    from dlt.common.storages.load_package import LoadPackageStateInjectableContext
+    from dlt.common.storages.load_package import (
+        LoadPackageStateInjectableContext,
+        PackageStorage,
+    )
 except ModuleNotFoundError as error:
     raise MissingExtraError("dlt is not installed: pip install 'icestream[dlt]'") from error
 
@@ -157,6 +164,31 @@ def _check_merge(table: Mapping[str, Any], key: tuple[str, ...], other: tuple[st
         )
 
 
+def _refuse_nested(storage: PackageStorage, load_id: str, name: str) -> None:
+    """Refuse a table if it is nested, or has nested tables in the package.
+
+    Raises:
+        UnsupportedFeatureError: Naming the nested table.
+    """
+    tables = storage.load_schema(load_id).tables
+    root = _root_of(tables, name)
+    for _, job in storage.list_all_jobs_with_states(load_id):
+        nested = job.table_name
+        if nested in tables and tables[nested].get("parent") and _root_of(tables, nested) == root:
+            raise UnsupportedFeatureError(
+                f"{nested} has nested rows of {root}, without the key of the row that they belong "
+                "to: icestream loads no nested tables. Set max_table_nesting=0 on the resource or "
+                f"source, so that nested values are stored as JSON in {root}, and drop this "
+                "package: pipeline.abort_packages()"
+            )
+
+
+def _root_of(tables: Mapping[str, Any], name: str) -> str:
+    while parent := tables[name].get("parent"):
+        name = parent
+    return name
+
+
 def _deletes(name: str, column: Mapping[str, Any]) -> str:
     """The filter for rows that say that theirs is deleted."""
     quoted = '"' + name.replace('"', '""') + '"'
@@ -173,6 +205,7 @@ class _Job:
         package = Container()[LoadPackageStateInjectableContext]
         self.dataset = str(pipeline.dataset_name or pipeline.pipeline_name)
         self._load_id = f"dlt:{pipeline.pipeline_name}:{package.load_id}:{self._name}"
+        _refuse_nested(package.storage, package.load_id, self._name)
         states = package.storage.list_job_with_states_for_table(package.load_id, self._name)
         folder = path.parents[1]
         paths = [folder / state / job.file_name() for state, job in states]
