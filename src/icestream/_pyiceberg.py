@@ -187,7 +187,13 @@ class StagedHooks(Protocol):
 
     def landed(self) -> None: ...
 
-    def failed(self) -> None: ...
+    def failed(self, error: BaseException | None) -> None:
+        """The transaction says that it was refused: see whether that is so."""
+        ...
+
+    def discard(self) -> None:
+        """The transaction was refused for certain."""
+        ...
 
 
 class StagedConflictError(CommitConflictError, ValidationException):
@@ -236,7 +242,10 @@ class _StagedProducer:
         self._hooks.landed()
 
     def _clean_all_uncommitted(self) -> None:
-        self._hooks.failed()
+        self._hooks.failed(sys.exception())
+
+    def discard(self) -> None:
+        self._hooks.discard()
 
 
 def table_of(transaction: Transaction) -> Table:
@@ -245,12 +254,19 @@ def table_of(transaction: Transaction) -> Table:
 
 
 def discard_staged(transaction: Transaction) -> None:
-    """Tell the changes staged in a transaction that it was refused.
+    """Tell the changes staged in a transaction that creates its table that it was refused.
 
-    PyIceberg does so itself, but not for a transaction that creates its table.
+    PyIceberg tells the changes of other transactions itself.
     """
     for producer in transaction._snapshot_producers:
-        producer._clean_all_uncommitted()
+        if isinstance(producer, _StagedProducer):
+            producer.discard()
+
+
+def settle_staged(transaction: Transaction) -> None:
+    """Tell the changes staged in a transaction that creates its table that it was committed."""
+    for producer in transaction._snapshot_producers:
+        producer._cleanup_uncommitted()
 
 
 def stage(transaction: Transaction, hooks: StagedHooks) -> None:

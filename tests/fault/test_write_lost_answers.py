@@ -14,6 +14,7 @@ from pyiceberg.table import Table
 from sqlalchemy.exc import OperationalError
 
 import icestream as ice
+from icestream.commit.schema_change import SchemaConflictError
 from tests.support.loads import (
     after_commits,
     before_commits,
@@ -55,7 +56,7 @@ def other(tmp_path: Path, catalog: SqlCatalog) -> Iterator[SqlCatalog]:
 @pytest.fixture
 def remote(catalog: SqlCatalog) -> Iterator[SqlCatalog]:
     """The catalog as if its requests could arrive after their answers were given up on."""
-    with mock.patch("icestream.commit.committer.answers_at_once", return_value=False):
+    with mock.patch("icestream.commit.sent.has_ended", return_value=False):
         yield catalog
 
 
@@ -283,6 +284,61 @@ def test_a_request_that_arrives_late_lands_once(remote: SqlCatalog) -> None:
     assert snapshots_of(table)[-1] == report.snapshot_id
     assert len(listing(table)) == 6  # the metadata of the second try is gone, not the first's
     assert summary_of(table)["total-records"] == "5"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ice.CommitConflictError("the files are gone"),
+        ice.CommitError("a manifest could not be written"),
+        SchemaConflictError("a column has another type now"),
+        MemoryError("full"),
+        KeyboardInterrupt(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_second_try_that_can_not_be_prepared_keeps_the_files_of_the_first(
+    remote: SqlCatalog, error: BaseException
+) -> None:
+    """The first has no answer and lands when the second is given up."""
+    table = _table(remote)
+    commit, sent = remote.commit_table, list[tuple[object, ...]]()
+
+    def lose(*args: object) -> None:
+        sent.append(args)
+        prepare.start()
+        raise CommitStateUnknownException("lost")
+
+    prepare = mock.patch("icestream.commit.committer.attempt", side_effect=error)
+    kind = KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else ice.CommitUnknownError
+    with mock.patch.object(remote, "commit_table", lose), pytest.raises(kind):
+        ice.append(table, ids(3, 5))
+    prepare.stop()
+    assert len(markers_of(table)) == 1
+    commit(*sent[0])
+    assert ids_of(table) == [0, 1, 2, 3, 4]
+
+
+def test_a_look_is_not_taken_in_by_what_another_thread_has_set(catalog: SqlCatalog) -> None:
+    """A thread that has committed before sets the metadata of a shared table object late."""
+    table = _table(catalog, commit__retry__num_retries="0")
+    older = table.refresh().metadata
+
+    class Stale(type(table)):  # type: ignore[misc]
+        """Shows the older metadata, whatever it was given."""
+
+        @property
+        def metadata(self) -> object:
+            return older
+
+        @metadata.setter
+        def metadata(self, _: object) -> None: ...
+
+    shared = Stale(table.name(), older, table.metadata_location, table.io, catalog)
+    with after_commits(catalog, raising(CommitFailedException("false"))):
+        report = ice.append(shared, ids(3, 5))
+    assert snapshots_of(table)[-1] == report.snapshot_id
+    assert ids_of(table) == [0, 1, 2, 3, 4]
 
 
 # Ctrl-C

@@ -337,8 +337,12 @@ class _Hooks:
     def landed(self) -> None:
         self.asked.append("landed")
 
-    def failed(self) -> None:
+    def failed(self, error: BaseException | None) -> None:
+        assert isinstance(error, Exception)
         self.asked.append("failed")
+
+    def discard(self) -> None:
+        self.asked.append("discard")
 
 
 @pytest.fixture

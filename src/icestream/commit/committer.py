@@ -17,15 +17,10 @@ from icestream.commit.in_flight import InFlightWrite
 from icestream.commit.load_id import REPLACED_KEY, CommittedLoad, forget_loads, remember_load
 from icestream.commit.observed_commit import ObservedCommit
 from icestream.commit.producer import Produced
-from icestream.commit.retry import Backoff, Outcome, answers_at_once, classify
+from icestream.commit.retry import Backoff, Outcome, classify
 from icestream.commit.schema_change import apply_schema_change
-from icestream.errors import (
-    CatalogError,
-    CommitConflictError,
-    CommitError,
-    CommitUnknownError,
-    IcestreamError,
-)
+from icestream.commit.sent import SentCommit, refreshed
+from icestream.errors import CatalogError, CommitConflictError, CommitError, CommitUnknownError
 from icestream.redaction import error_text
 
 Updates = tuple[TableUpdate, ...]
@@ -53,19 +48,22 @@ class Committer:
     Args:
         table: Refreshed before each try; has the new metadata afterwards.
         change: What to commit.
-        in_flight: The write whose files the change adds. It is told while the outcome is open, so
-            that nothing is deleted that a snapshot may refer to.
+        in_flight: The write whose files the change adds. It knows what was sent, so that nothing is
+            deleted that a snapshot may refer to.
     """
 
     def __init__(self, table: Table, change: Change, in_flight: InFlightWrite | None) -> None:
         self._table = table
         self._name = ".".join(table.name())
         self._change = change
-        self._in_flight = in_flight
-        self._snapshot_id = table.metadata.new_snapshot_id()
+        self._metadata = table.metadata  # as the last look gave it: threads may share the table
+        self._snapshot_id = self._metadata.new_snapshot_id()
         self._attempts: list[Produced] = []
-        self._uncertain = False
-        self._ever_unknown = False
+        self._trouble: Exception | None = None  # what the last request ended with
+        self._backoff = Backoff.of(self._metadata.properties)
+        self._sent = SentCommit(table.catalog, self._name, change.branch, self._snapshot_id)
+        if in_flight is not None:
+            in_flight.sent = self._sent
 
     def commit(self) -> Committed:
         """Try until the snapshot is in the table, or can't be.
@@ -78,27 +76,27 @@ class Committer:
         with ObservedCommit(self._name, self._change, self._snapshot_id) as observed:
             try:
                 committed = self._loop(observed)
+            except Exception as error:
+                found = self._settle_after(error)
+                if found is None:
+                    self._delete_metadata()
+                    raise
+                committed = found
             except BaseException:
-                if not self._uncertain:
-                    delete_files(self._table.io, self._metadata_paths())
+                self._look_after_interrupt()
                 raise
             observed.settled(already=committed.already is not None)
             return committed
 
     def _loop(self, observed: ObservedCommit) -> Committed:
-        backoff = Backoff.of(self._table.metadata.properties)
-        trouble: Exception | None = None
         while True:
             try:
                 self._refresh()
             except CatalogError as error:
-                if self._uncertain:
-                    if not backoff.wait(Outcome.UNKNOWN):
-                        raise self._unknown(trouble or error) from error
-                elif not self._is_busy(error) or not backoff.wait(Outcome.CONFLICT):
+                if not self._may_ask_again(error):
                     raise
                 continue
-            if (settled := self._settled(backoff.tried)) is not None:
+            if (settled := self._settled()) is not None:
                 return settled
             try:
                 produced, updates, requirements = self._prepare()
@@ -107,33 +105,52 @@ class Committer:
                 raise
             observed.sent()
             try:
-                self._send(updates, requirements)
+                with self._sent.request(produced.parent_id, produced.sequence_number):
+                    commit_to_catalog(self._table, updates, requirements)
             except Exception as error:
-                trouble, outcome = error, classify(error, self._table.catalog)
-                self._judge(error, outcome)
+                self._trouble, outcome = error, classify(error, self._table.catalog)
                 observed.lost(error, conflict=outcome is Outcome.CONFLICT)
-                if not backoff.wait(outcome):
-                    raise self._given_up(error, backoff.tried) from error
+                if outcome is Outcome.REFUSED or not self._backoff.wait(outcome):
+                    raise self._given_up(error, outcome) from error
             else:
-                return self._done(produced.manifest_list, backoff.tried + 1)
+                return self._done(produced.manifest_list)
 
-    def _judge(self, error: Exception, outcome: Outcome) -> None:
-        """Note what is known now; raise if there is no use in trying again."""
-        if outcome is Outcome.UNKNOWN:
-            self._ever_unknown = True
+    def _may_ask_again(self, error: CatalogError) -> bool:
+        """Whether to ask a catalog again that could not be asked for the table."""
+        if self._sent.may_be_in_table:
+            return self._backoff.wait(Outcome.UNKNOWN)
+        return self._is_busy(error) and self._backoff.wait(Outcome.CONFLICT)
+
+    def _settle_after(self, error: Exception) -> Committed | None:
+        """After any error: find the snapshot, or make sure that it can't land any more.
+
+        Raises:
+            CommitUnknownError: If neither can be said.
+        """
+
+        def look() -> Committed | None:
+            self._refresh()
+            return self._landed()
+
+        try:
+            return self._sent.settle(self._trouble or error, look, self._backoff)
+        except CommitUnknownError as unknown:
+            raise unknown from unknown.__cause__ or error
+
+    def _look_after_interrupt(self) -> None:
+        """After Ctrl-C: find out whether the files may be deleted."""
+        try:
+            if self._sent.may_be_in_table:
+                self._refresh()
+                self._landed()
+        except Exception:
             return
-        self._set_uncertain(self._ever_unknown)
-        if outcome is Outcome.REFUSED and self._uncertain:
-            raise self._unknown(error) from error
-        if outcome is Outcome.REFUSED:
-            raise CommitError(
-                f"the catalog refused the commit to {self._name}: {self._text(error)}"
-            ) from error
+        self._delete_metadata()
 
     def _prepare(self) -> tuple[Produced, Updates, Requirements]:
         """Write the metadata of one try; nothing is in the table yet."""
         metadata, updates, requirements = apply_schema_change(
-            self._change.schema, self._table.metadata, table=self._name
+            self._change.schema, self._metadata, table=self._name
         )
         produced = attempt(
             self._change,
@@ -165,58 +182,32 @@ class Committer:
             (*required, AssertTableUUID(uuid=metadata.table_uuid)),
         )
 
-    def _send(self, updates: Updates, requirements: Requirements) -> None:
-        self._set_uncertain(True)
-        try:
-            commit_to_catalog(self._table, updates, requirements)
-        except Exception:
-            raise  # judged by the loop
-        except BaseException:
-            self._look_after_interrupt()
-            raise
-
-    def _look_after_interrupt(self) -> None:
-        """After Ctrl-C in the middle of a commit: find out whether the files may be deleted."""
-        try:
-            self._refresh()
-        except Exception:
-            return
-        if self._table.metadata.snapshot_by_id(self._snapshot_id) is None:
-            self._note_absence()
-
-    def _settled(self, tried: int) -> Committed | None:
+    def _settled(self) -> Committed | None:
         """Look whether the snapshot is in the table, or the load has been committed before."""
-        metadata = self._table.metadata
-        snapshot = metadata.snapshot_by_id(self._snapshot_id)
-        if snapshot is not None:
-            return self._done(snapshot.manifest_list, tried)
-        self._note_absence()
-        already = find_committed(self._change, metadata, self._table.io)
+        if (landed := self._landed()) is not None:
+            return landed
+        already = find_committed(self._change, self._metadata, self._table.io)
         if already is None:
             return None
-        if not self._uncertain:
-            delete_files(self._table.io, self._metadata_paths())
-        return Committed(already.snapshot_id, tried, already)
+        self._delete_metadata()
+        return Committed(already.snapshot_id, self._sent.count, already)
 
-    def _note_absence(self) -> None:
-        """The snapshot is not in the table. See whether it may still come.
+    def _landed(self) -> Committed | None:
+        """Whether the last look has found the snapshot in the table."""
+        snapshot = self._sent.found_in(self._metadata)
+        return None if snapshot is None else self._done(snapshot.manifest_list)
 
-        It can't where the catalog had answered before its call ended, nor once the branch has moved
-        on from where the snapshot was to go.
-        """
-        head = self._table.metadata.snapshot_by_name(self._change.branch)
-        head_id = head.snapshot_id if head else None
-        may_come = any(produced.parent_id == head_id for produced in self._attempts)
-        if not may_come or answers_at_once(self._table.catalog):
-            self._ever_unknown = False
-            self._set_uncertain(False)
-
-    def _done(self, manifest_list: str, tried: int) -> Committed:
-        """Delete the metadata of lost tries. The commit stays uncertain: nobody may undo it."""
+    def _done(self, manifest_list: str) -> Committed:
+        """Delete the metadata of lost tries."""
         if any(produced.manifest_list == manifest_list for produced in self._attempts):
             lost = [a for a in self._attempts if a.manifest_list != manifest_list]
             delete_files(self._table.io, [path for a in lost for path in a.paths])
-        return Committed(self._snapshot_id, tried)
+        return Committed(self._snapshot_id, self._sent.count)
+
+    def _delete_metadata(self) -> None:
+        """Delete the metadata of all tries, unless the snapshot may be in the table."""
+        if not self._sent.may_be_in_table:
+            delete_files(self._table.io, [path for a in self._attempts for path in a.paths])
 
     def _is_busy(self, error: CatalogError) -> bool:
         cause = error.__cause__
@@ -224,7 +215,7 @@ class Committer:
 
     def _refresh(self) -> None:
         try:
-            self._table.refresh()
+            self._metadata = refreshed(self._table)
         except NoSuchTableError as error:
             raise CatalogError(
                 f"table {self._name} does not exist (any more): {self._text(error)}"
@@ -234,30 +225,24 @@ class Committer:
                 f"the catalog could not be asked for {self._name}: {self._text(error)}"
             ) from error
 
-    def _given_up(self, error: Exception, tried: int) -> IcestreamError:
-        if self._uncertain:
-            return self._unknown(error)
+    def _given_up(self, error: Exception, outcome: Outcome) -> CommitError:
+        """What to raise if the snapshot turns out to be absent for good."""
+        if outcome is Outcome.REFUSED:
+            return CommitError(
+                f"the catalog refused the commit to {self._name}: {self._text(error)}. Nothing was "
+                "changed"
+            )
+        if outcome is Outcome.UNKNOWN:
+            return CommitError(
+                f"the catalog gave no clear answer to the commit to {self._name}, "
+                f"{self._sent.count} times, and the snapshot is not in the table: "
+                f"{self._text(error)}. Nothing was changed; start again"
+            )
         return CommitConflictError(
-            f"the commit to {self._name} lost against other commits {tried} times. Nothing was "
-            "changed; start again, or raise commit.retry.num-retries and "
+            f"the commit to {self._name} lost against other commits {self._sent.count} times. "
+            "Nothing was changed; start again, or raise commit.retry.num-retries and "
             "commit.retry.total-timeout-ms"
-        )
-
-    def _unknown(self, error: Exception) -> CommitUnknownError:
-        return CommitUnknownError(
-            f"the catalog did not say whether the commit to {self._name} happened "
-            f"({self._text(error)}). No file was deleted: if the table has snapshot "
-            f"{self._snapshot_id}, it did; if not, icestream.orphans finds the files",
-            snapshot_id=self._snapshot_id,
         )
 
     def _text(self, error: Exception) -> str:
         return error_text(error, self._table.catalog.properties)
-
-    def _set_uncertain(self, uncertain: bool) -> None:
-        self._uncertain = uncertain
-        if self._in_flight is not None:
-            self._in_flight.uncertain = uncertain
-
-    def _metadata_paths(self) -> list[str]:
-        return [path for attempt in self._attempts for path in attempt.paths]

@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from pyiceberg.table.locations import load_location_provider
 
 from icestream.commit.cleanup import delete_files, missing_files
+from icestream.commit.sent import SentCommit
 from icestream.errors import InvalidArgumentError, WriteError
 from icestream.write.new_file import NewFile
 from icestream.write.target import WriteTarget
@@ -31,6 +32,10 @@ _log = logging.getLogger(__name__)
 class InFlightWrite:
     """Holds the marker, and deletes the write's files if it comes to nothing.
 
+    Attributes:
+        marker: Where the marker is.
+        sent: What was sent to the catalog to commit the files, once anything was.
+
     Args:
         target: The write.
         operation: What it is about, for people who read the marker.
@@ -39,7 +44,7 @@ class InFlightWrite:
 
     def __init__(self, target: WriteTarget, *, operation: str, shared: bool = False) -> None:
         self.marker = marker_path(target, target.write_id)
-        self.uncertain = False
+        self.sent: SentCommit | None = None
         self._taken: dict[str, list[str]] = {}
         self._target = target
         self._operation = operation
@@ -110,7 +115,6 @@ class InFlightWrite:
         markers = self._markers()
         self._paths.clear()  # before anything else: they must never be deleted
         self._taken.clear()
-        self.uncertain = False
         delete_files(self._target.io, markers)
 
     def superseded(self) -> None:
@@ -123,8 +127,8 @@ class InFlightWrite:
 
     def abandon(self) -> None:
         """Delete the files and the marker, unless the commit may have happened. Never raises."""
-        if self.uncertain:
-            _log.debug("the outcome of the commit is not known: %s is kept", self.marker)
+        if self.sent is not None and self.sent.may_be_in_table:
+            _log.debug("the commit happened, or may still happen: %s is kept", self.marker)
             return
         taken = [path for paths in self._taken.values() for path in paths]
         left = delete_files(self._target.io, [*self._paths, *taken])

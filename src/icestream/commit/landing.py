@@ -13,6 +13,8 @@ from icestream._pyiceberg import limit_waits, stage, table_of
 from icestream.commit.change import Change
 from icestream.commit.committer import Committed, Committer
 from icestream.commit.in_flight import InFlightWrite
+from icestream.commit.new_table import Creation
+from icestream.commit.sent import refreshed
 from icestream.commit.staged import StagedChange
 from icestream.errors import CatalogError, InvalidArgumentError
 from icestream.redaction import error_text
@@ -30,7 +32,7 @@ class TableLanding:
     def refresh(self) -> TableMetadata:
         """Ask the catalog for the table as it is now."""
         try:
-            return self._table.refresh().metadata
+            return refreshed(self._table)
         except NoSuchTableError as error:
             raise CatalogError(
                 f"table {self.name} does not exist in the catalog (any more): create it first"
@@ -81,8 +83,11 @@ class TransactionLanding:
         base_id = head.snapshot_id if head else None
         staged = StagedChange(self._table, change, in_flight, base_snapshot_id=base_id)
         stage(self._transaction, staged)
-        if in_flight is not None and isinstance(self._transaction, CreateTableTransaction):
-            in_flight.committed()  # such a transaction does not say how it ended
+        says_nothing = isinstance(self._transaction, CreateTableTransaction) and not isinstance(
+            self._transaction, Creation
+        )
+        if in_flight is not None and says_nothing:
+            in_flight.committed()  # PyIceberg's own do not tell how they ended
         return Committed(staged.snapshot_id, 0)
 
 

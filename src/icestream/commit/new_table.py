@@ -6,17 +6,13 @@ has to decide whether one may be dropped again. Whoever is second finds the tabl
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import (
-    CommitFailedException,
-    NoSuchNamespaceError,
-    NoSuchTableError,
-    TableAlreadyExistsError,
-)
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.io import FileIO
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
@@ -25,8 +21,9 @@ from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
-from icestream._pyiceberg import discard_staged, table_of
-from icestream.commit.retry import Outcome, classify
+from icestream._pyiceberg import discard_staged, settle_staged, table_of
+from icestream.commit.retry import Backoff
+from icestream.commit.sent import SentCommit
 from icestream.errors import (
     CatalogError,
     CommitConflictError,
@@ -44,6 +41,10 @@ from icestream.write.target import WriteTarget
 
 class TableCreatedError(CommitConflictError):
     """Somebody else created the table meanwhile."""
+
+
+class Creation(CreateTableTransaction):
+    """A transaction that `NewTable.create` commits: the changes staged in it learn how it ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,56 +140,75 @@ class NewTable:
         """The table as PyIceberg sees it: it can't be refreshed or scanned."""
         return StagedTable(self.identifier, self.metadata, self.metadata_location, self.io, catalog)
 
-    def create(
-        self, transaction: CreateTableTransaction, catalog: Catalog, snapshot_id: int | None
-    ) -> Table:
+    def transaction(self, catalog: Catalog) -> Creation:
+        """A transaction for `create`, in which the first load is staged."""
+        return Creation(self.table(catalog))
+
+    def create(self, transaction: Creation, catalog: Catalog, snapshot_id: int | None) -> Table:
         """Commit the transaction that creates the table.
 
         Args:
-            transaction: Made from `table`, with the first load staged in it.
+            transaction: From `transaction`, with the first load staged in it.
             catalog: Where the table is going to be.
-            snapshot_id: The load's snapshot, for the message.
+            snapshot_id: The load's snapshot; None if nothing was staged.
 
         Raises:
             TableCreatedError: If there is such a table now, by somebody else.
             CommitUnknownError: If it is not known whether the table was created.
             CommitError: If the catalog refused.
         """
+        sent = SentCommit(catalog, self.name, MAIN_BRANCH, snapshot_id or 0)
         try:
-            return transaction.commit_transaction()
+            with sent.request(None, self.metadata.next_sequence_number()):
+                created = transaction.commit_transaction()
         except Exception as error:
-            try:
-                found = self._found(catalog, error, snapshot_id)
-            except TableCreatedError:
-                discard_staged(transaction)
-                raise
-            if found is not None:
-                return found
-            discard_staged(transaction)
-            raise CommitError(
-                f"the catalog did not create {self.name}: {error_text(error, catalog.properties)}"
-            ) from error
+            created = self._created_after(error, transaction, sent, snapshot_id)
+        except BaseException:
+            with contextlib.suppress(Exception):
+                if self._look(catalog, sent, snapshot_id) is None and not sent.may_be_in_table:
+                    discard_staged(transaction)
+            raise
+        settle_staged(transaction)
+        return created
 
-    def _found(self, catalog: Catalog, error: Exception, snapshot_id: int | None) -> Table | None:
-        """The table, if it was created all the same."""
-        refused = isinstance(error, (TableAlreadyExistsError, CommitFailedException))
-        certain = refused or classify(error, catalog) is not Outcome.UNKNOWN
+    def _created_after(
+        self, error: Exception, transaction: Creation, sent: SentCommit, snapshot_id: int | None
+    ) -> Table:
+        """The table, if it was created in spite of an error."""
+        catalog = table_of(transaction).catalog
+        backoff = Backoff.of(self.metadata.properties)
+        try:
+            found = sent.settle(error, lambda: self._look(catalog, sent, snapshot_id), backoff)
+        except TableCreatedError:
+            discard_staged(transaction)
+            raise
+        except CommitUnknownError as unknown:
+            raise self._unknown(catalog, error, snapshot_id) from unknown.__cause__
+        if found is not None:
+            return found
+        discard_staged(transaction)
+        raise CommitError(
+            f"the catalog did not create {self.name}: {error_text(error, catalog.properties)}"
+        ) from error
+
+    def _look(self, catalog: Catalog, sent: SentCommit, snapshot_id: int | None) -> Table | None:
+        """The table, if it is there.
+
+        Raises:
+            TableCreatedError: If another one is there: this one can't be created any more.
+        """
         try:
             table = catalog.load_table(self.identifier)
-        except NoSuchTableError:
-            if certain:
-                return None
-            raise self._unknown(catalog, error, snapshot_id) from error
-        except Exception as other:
-            if certain:
-                return None
-            raise self._unknown(catalog, error, snapshot_id) from other
-        if table.metadata.table_uuid == self.metadata.table_uuid:
+        except (NoSuchTableError, NoSuchNamespaceError):
+            sent.note_absence(None)
+            return None
+        has_our_load = snapshot_id is not None and table.metadata.snapshot_by_id(snapshot_id)
+        if has_our_load or table.metadata.table_uuid == self.metadata.table_uuid:
             return table
         raise TableCreatedError(
             f"{self.name} was created by somebody else meanwhile. Nothing was changed; load again, "
             "into the table that is there now"
-        ) from error
+        )
 
     def _unknown(
         self, catalog: Catalog, error: Exception, snapshot_id: int | None

@@ -49,6 +49,7 @@ class Produced:
         updates: What the catalog is to change.
         requirements: What must hold for that.
         parent_id: The snapshot that it goes on top of; it can't land on any other.
+        sequence_number: The snapshot's.
         manifest_list: The snapshot's manifest list.
         paths: Every metadata file written for it, the manifest list among them.
     """
@@ -56,6 +57,7 @@ class Produced:
     updates: tuple[TableUpdate, ...]
     requirements: tuple[TableRequirement, ...]
     parent_id: int | None
+    sequence_number: int
     manifest_list: str
     paths: tuple[str, ...]
 
@@ -106,6 +108,7 @@ class Producer:
                 ),
             ),
             parent_id=parent.snapshot_id if parent else None,
+            sequence_number=self.metadata.next_sequence_number(),
             manifest_list=snapshot.manifest_list,
             paths=tuple(self.paths),
         )

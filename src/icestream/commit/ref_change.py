@@ -16,7 +16,7 @@ from pyiceberg.table.update import AssertTableUUID, TableRequirement, TableUpdat
 
 from icestream._pyiceberg import commit_to_catalog
 from icestream.commit.landing import TableLanding
-from icestream.commit.retry import Backoff, Outcome, answers_at_once, classify
+from icestream.commit.retry import Backoff, Outcome, classify, has_ended
 from icestream.errors import CatalogError, CommitConflictError, CommitError, CommitUnknownError
 from icestream.redaction import error_text
 
@@ -34,6 +34,10 @@ class RefChange:
 
     updates: tuple[TableUpdate, ...]
     requirements: tuple[TableRequirement, ...]
+
+    def needs_the_same(self, other: RefChange) -> bool:
+        """Whether both can be carried out on the same tables only."""
+        return self.requirements == other.requirements
 
 
 def change_refs(
@@ -61,57 +65,99 @@ def change_refs(
             not show it.
         CommitError: If the catalog refused it.
     """
-    landing = TableLanding(table)
-    backoff = Backoff.of(table.metadata.properties)
-    trouble: Exception | None = None  # of a try that may have come through
-    taken: RefChange | None = None
+    tries = _Tries(table, what, snapshot_id)
     while True:
-        try:
-            metadata = landing.refresh()
-        except CatalogError as error:
-            busy = error.__cause__ and classify(error.__cause__, table.catalog) is Outcome.CONFLICT
-            if trouble is None and not busy:
-                raise
-            if not backoff.wait(Outcome.UNKNOWN if trouble else Outcome.CONFLICT):
-                raise _unsettled(table, what, trouble or error, snapshot_id) from error
-            continue
-        if answers_at_once(table.catalog):
-            trouble = None  # what is not there now won't come any more
+        metadata = tries.look()
         change = wanted(metadata)
         if change is None:
             return metadata
-        if change == taken and not backoff.wait(Outcome.UNKNOWN):
-            silent = CommitError("it said yes, and the table is as it was before")
-            raise _unsettled(table, what, silent, snapshot_id)
+        tries.send(change, metadata)
+
+
+class _Tries:
+    """The requests of one change."""
+
+    def __init__(self, table: Table, what: str, snapshot_id: int | None) -> None:
+        self._table = table
+        self._what = what
+        self._snapshot_id = snapshot_id
+        self._landing = TableLanding(table)
+        self._backoff = Backoff.of(table.metadata.properties)
+        self._open: list[RefChange] = []  # requests that may still land
+        self._taken: RefChange | None = None
+        self._trouble: Exception | None = None
+        self._end: CommitError | None = None  # what to raise if it is not done: no more tries
+
+    def look(self) -> TableMetadata:
+        """The table as it is now."""
+        while True:
+            try:
+                return self._landing.refresh()
+            except CatalogError as error:
+                if not self._may_look_again(error):
+                    if self._open:
+                        raise self._unsettled(self._trouble or error) from error
+                    raise
+
+    def _may_look_again(self, error: CatalogError) -> bool:
+        if self._end is not None:
+            return self._backoff.look_again()
+        if self._open:
+            return self._backoff.wait(Outcome.UNKNOWN)
+        cause = error.__cause__
+        busy = cause is not None and classify(cause, self._table.catalog) is Outcome.CONFLICT
+        return busy and self._backoff.wait(Outcome.CONFLICT)
+
+    def send(self, change: RefChange, metadata: TableMetadata) -> None:
+        """Ask for what a look has shown to be still wanted.
+
+        Raises:
+            CommitError: If there is no use in asking, or no time left.
+        """
+        # Others need branches where they are not any more.
+        self._open = [sent for sent in self._open if sent.needs_the_same(change)]
+        if self._end is not None:
+            if not self._open:
+                raise self._end from self._trouble
+            if not self._backoff.look_again():
+                raise self._unsettled(self._trouble or self._end) from self._trouble
+            return
+        taken = self._taken is not None and self._taken.needs_the_same(change)
+        if taken and not self._backoff.wait(Outcome.UNKNOWN):
+            raise self._unsettled(CommitError("it said yes, and the table is as it was before"))
         unchanged = AssertTableUUID(uuid=metadata.table_uuid)
+        self._open.append(change)
         try:
-            commit_to_catalog(table, change.updates, (*change.requirements, unchanged))
-            taken = change
+            commit_to_catalog(self._table, change.updates, (*change.requirements, unchanged))
+            self._taken = change
         except Exception as error:
-            outcome = classify(error, table.catalog)
-            told = error_text(error, table.catalog.properties)
-            _log.debug("%s of %s, try %s: %s", what, landing.name, backoff.tried + 1, told)
+            self._note(error, change)
+
+    def _note(self, error: Exception, change: RefChange) -> None:
+        """What a failed request says: a look comes next in any case."""
+        catalog, outcome = self._table.catalog, classify(error, self._table.catalog)
+        told, name = error_text(error, catalog.properties), self._landing.name
+        self._trouble = error
+        if has_ended(error, catalog):
+            self._open.remove(change)
+        _log.debug("%s of %s, try %s: %s", self._what, name, self._backoff.tried + 1, told)
+        if outcome is Outcome.REFUSED:
+            self._end = CommitError(f"the catalog refused {self._what} of {name}: {told}")
+        elif not self._backoff.wait(outcome):
+            self._end = CommitConflictError(
+                f"{self._what} of {name} lost against other commits {self._backoff.tried} times. "
+                "Nothing was changed; start again, or raise commit.retry.total-timeout-ms"
+            )
             if outcome is Outcome.UNKNOWN:
-                trouble = error
-            if outcome is Outcome.REFUSED:
-                raise CommitError(
-                    f"the catalog refused {what} of {landing.name}: {told}"
-                ) from error
-            if not backoff.wait(outcome):
-                if trouble is not None:
-                    raise _unsettled(table, what, trouble, snapshot_id) from error
-                raise CommitConflictError(
-                    f"{what} of {landing.name} lost against other commits {backoff.tried} times. "
-                    "Nothing was changed; start again, or raise commit.retry.total-timeout-ms"
-                ) from error
+                self._end = CommitError(
+                    f"the catalog gave no clear answer to {self._what} of {name}, and it is not "
+                    f"done: {told}"
+                )
 
-
-def _unsettled(
-    table: Table, what: str, error: Exception, snapshot_id: int | None
-) -> CommitUnknownError:
-    told = error_text(error, table.catalog.properties)
-    return CommitUnknownError(
-        f"the catalog did not say whether {what} of {'.'.join(table.name())} happened ({told}). "
-        "Start again: it is done once, whether it happened or not",
-        snapshot_id=snapshot_id or 0,
-    )
+    def _unsettled(self, error: Exception) -> CommitUnknownError:
+        told = error_text(error, self._table.catalog.properties)
+        return CommitUnknownError(
+            f"the catalog did not say whether {self._what} of {self._landing.name} happened "
+            f"({told}). Start again: it is done once, whether it happened or not",
+            snapshot_id=self._snapshot_id or 0,
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from pyiceberg.exceptions import (
     NoSuchNamespaceError,
     NoSuchTableError,
     OAuthError,
+    TableAlreadyExistsError,
     TooManyRequestsError,
     UnauthorizedError,
     WaitingForLockException,
@@ -35,7 +37,10 @@ _UNKNOWN_TRIES = 3
 
 
 class Outcome(Enum):
-    """What an error of the catalog says of the commit."""
+    """What an error of the catalog says of the commit: whether there is use in another try.
+
+    No file is deleted on the strength of it: `icestream.commit.sent` says when that is safe.
+    """
 
     CONFLICT = "not committed: another commit was first, so try again"
     REFUSED = "not committed, and trying again won't help"
@@ -53,13 +58,20 @@ _REFUSALS = (
     UnauthorizedError,
 )
 _LOST_CONNECTIONS = (ConnectionError, TimeoutError)
+# What PyIceberg's SQL catalog raises itself: none of its statements is under way then.
+_RAISED_HERE = (
+    CommitFailedException,
+    KeyError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+    TypeError,
+    ValueError,
+)
 
 
 def classify(error: BaseException, catalog: Catalog) -> Outcome:
-    """Tell what happened to a commit from the error that it ended with.
-
-    Only an error that is known to come before the catalog's own change counts as refused.
-    """
+    """Tell from the error that a commit ended with whether to try again."""
     text = str(error)
     if isinstance(error, _CONFLICTS):
         return Outcome.CONFLICT
@@ -76,7 +88,7 @@ def classify(error: BaseException, catalog: Catalog) -> Outcome:
 
 
 def _classify_local(error: BaseException) -> Outcome:
-    """Of a SQL catalog: all but its database's errors come before the table's row is changed."""
+    """Of a SQL catalog: all but its database's errors mostly come before the row is changed."""
     if _is_from("requests", error) or isinstance(error, _LOST_CONNECTIONS):
         return Outcome.UNKNOWN
     if isinstance(error, KeyError):
@@ -92,6 +104,18 @@ def answers_at_once(catalog: Catalog) -> bool:
     """
     engine = getattr(catalog, "engine", None)
     return _is_sql(catalog) and engine is not None and engine.dialect.name == "sqlite"
+
+
+def has_ended(error: BaseException, catalog: Catalog) -> bool:
+    """Whether a commit that ended with this error can't come later, if it is not there now.
+
+    Over a network, no answer says that: a copy of the request may still be under way.
+    """
+    if answers_at_once(catalog):
+        return True
+    if _is_from("sqlalchemy", error) or _is_from("requests", error):
+        return False
+    return _is_sql(catalog) and isinstance(error, _RAISED_HERE)
 
 
 def _is_from(package: str, error: BaseException) -> bool:
@@ -113,7 +137,8 @@ class Backoff:
 
     `commit.retry.*` table properties are honoured. `commit.retry.num-retries` is, only where it is
     set: its usual 4 is too few for several writers, and the total time bounds the rest. So are
-    `commit.status-check.num-retries` and `.min-wait-ms`, for looking up what became of a commit.
+    `commit.status-check.num-retries` and `.min-wait-ms`, for looking up what became of a commit:
+    such looks come on top of the tries.
     """
 
     retries: int | None
@@ -124,6 +149,7 @@ class Backoff:
     status_wait_seconds: float = 0.0
     tried: int = 0
     unknown: int = 0
+    looked: int = 0
     _started: float = field(default_factory=time.monotonic)
     _try_started: float = field(default_factory=time.monotonic)
 
@@ -158,15 +184,25 @@ class Backoff:
             return False
         if self.retries is not None and self.tried > self.retries:
             return False
-        unit = max(self.min_wait_seconds, now - self._try_started)
-        wait = random.uniform(unit / 2, unit * self._times())
-        if outcome is Outcome.UNKNOWN:
-            wait = max(wait, self.status_wait_seconds)
-        time.sleep(min(left, max(self.max_wait_seconds, self.status_wait_seconds), wait))
-        self._try_started = time.monotonic()
+        least = self.status_wait_seconds if outcome is Outcome.UNKNOWN else 0.0
+        self._sleep(least, left)
         return True
 
+    def look_again(self) -> bool:
+        """Wait before the next look for a commit that is not tried again; False: no more looks."""
+        self.looked += 1
+        if self.looked > self.status_checks:
+            return False
+        self._sleep(self.status_wait_seconds, math.inf)
+        return True
+
+    def _sleep(self, least: float, most: float) -> None:
+        unit = max(self.min_wait_seconds, time.monotonic() - self._try_started)
+        wait = max(least, random.uniform(unit / 2, unit * self._times()))
+        time.sleep(min(most, max(self.max_wait_seconds, self.status_wait_seconds), wait))
+        self._try_started = time.monotonic()
+
     def _times(self) -> float:
-        if self.tried == 1:
+        if self.tried <= 1:
             return _FIRST_TIMES
         return max(_LAST_TIMES, _MOST_TIMES / (1 + (self.tried - 2) / 4))

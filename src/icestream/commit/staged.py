@@ -13,8 +13,15 @@ from icestream.commit.handed_over import find_committed
 from icestream.commit.in_flight import InFlightWrite
 from icestream.commit.load_id import remember_load
 from icestream.commit.producer import Produced
+from icestream.commit.retry import Backoff
 from icestream.commit.schema_change import apply_schema_change
-from icestream.errors import CommitConflictError, InvalidArgumentError
+from icestream.commit.sent import SentCommit, refreshed
+from icestream.errors import (
+    CommitConflictError,
+    CommitError,
+    CommitUnknownError,
+    InvalidArgumentError,
+)
 
 
 class StagedChange:
@@ -41,6 +48,7 @@ class StagedChange:
         self._change = change
         self._in_flight = in_flight
         self._attempts: list[Produced] = []
+        self._parents: list[int | None] = []  # of the transaction, in the catalog, for each try
         self.base_snapshot_id = base_snapshot_id
         self.snapshot_id = table.metadata.new_snapshot_id()
 
@@ -74,16 +82,18 @@ class StagedChange:
         staged before: that is where to look for conflicts.
         """
         self._refuse_if_committed()
+        head = self._table.metadata.snapshot_by_name(self._change.branch)
         produced = attempt(
             self._change,
             metadata,
             self._table.io,
             base_id=self.base_snapshot_id,
-            head=self._table.metadata.snapshot_by_name(self._change.branch),
+            head=head,
             snapshot_id=self.snapshot_id,
             table=self._name,
         )
         self._attempts.append(produced)
+        self._parents.append(head.snapshot_id if head else None)
         return produced.updates, produced.requirements
 
     def _refuse_if_committed(self) -> None:
@@ -114,8 +124,31 @@ class StagedChange:
         if self._in_flight is not None:
             self._in_flight.committed()
 
-    def failed(self) -> None:
-        """The transaction was refused: nothing of it is in the table."""
+    def failed(self, error: BaseException | None) -> None:
+        """The transaction says that it was refused. Delete its files if that is so for certain.
+
+        Raises:
+            CommitUnknownError: If it was committed all the same, or if that is not known.
+        """
+        sent = SentCommit(self._table.catalog, self._name, self._change.branch, self.snapshot_id)
+        for produced, parent_id in zip(self._attempts, self._parents, strict=True):
+            sent.add(parent_id, produced.sequence_number, error)
+        if self._in_flight is not None:
+            self._in_flight.sent = sent
+        backoff = Backoff.of(self._table.metadata.properties)
+        trouble = error if isinstance(error, Exception) else CommitError("it was refused")
+        if sent.settle(trouble, lambda: sent.found_in(refreshed(self._table)), backoff) is None:
+            self.discard()
+            return
+        self.landed()
+        raise CommitUnknownError(
+            f"the catalog said that the transaction on {self._name} was refused, but its snapshot "
+            f"{self.snapshot_id} is in the table: the commit happened. Do not repeat it",
+            snapshot_id=self.snapshot_id,
+        ) from error
+
+    def discard(self) -> None:
+        """The transaction was refused for certain: nothing of it is in the table."""
         delete_files(self._table.io, [path for a in self._attempts for path in a.paths])
         if self._in_flight is not None:
             self._in_flight.abandon()

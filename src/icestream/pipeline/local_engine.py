@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyiceberg.table import CreateTableTransaction, Table, Transaction
+from pyiceberg.table import Table, Transaction
 
 from icestream.commit.append import append
 from icestream.commit.new_table import TableCreatedError
@@ -125,7 +125,7 @@ class LocalEngine:
             return append(target.table, source, **options)
         plain = LoadSpec(sources=(), into=target.name)
         new = target.new_table(plain, QUARANTINE_SCHEMA)
-        transaction = CreateTableTransaction(new.table(target.catalog))
+        transaction = new.transaction(target.catalog)
         report = append(transaction, source, **options)
         new.create(transaction, target.catalog, report.snapshot_id)
         return report
@@ -143,7 +143,7 @@ class LocalEngine:
                     differences=("there is no column",),
                 )
             new = target.new_table(spec, source.schema)
-            transaction = CreateTableTransaction(new.table(target.catalog))
+            transaction = new.transaction(target.catalog)
             mode = "discard" if new.discarded else spec.schema_mode
             report = self._verb(transaction, source, schema_mode=mode, creating=True)
             new.create(transaction, target.catalog, report.snapshot_id)

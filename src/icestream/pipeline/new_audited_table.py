@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.table import CreateTableTransaction, Table
+from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from icestream.commit.new_table import NewTable, TableCreatedError
@@ -74,7 +74,7 @@ def create_new_table(planned: NewTable, catalog: Catalog) -> Table:
     Raises:
         CommitError: If the catalog refused, or gave no answer.
     """
-    transaction = CreateTableTransaction(planned.table(catalog))
+    transaction = planned.transaction(catalog)
     with contextlib.suppress(TableCreatedError):
         planned.create(transaction, catalog, None)
     return catalog.load_table(planned.identifier)  # what was created stays a staged table

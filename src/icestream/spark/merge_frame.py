@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import AlwaysFalse, BooleanExpression
-from pyiceberg.table import CreateTableTransaction, StagedTable, Table, Transaction
+from pyiceberg.table import Table, Transaction
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
 
@@ -186,7 +186,7 @@ class _Place:
     def commit(self, load: Callable[[Table | Transaction], WriteReport]) -> WriteReport:
         if self.new is None:
             return load(self.table)
-        transaction = CreateTableTransaction(cast(StagedTable, self.table))
+        transaction = self.new.transaction(self.table.catalog)
         report = load(transaction)
         self.new.create(transaction, self.table.catalog, report.snapshot_id)
         return report

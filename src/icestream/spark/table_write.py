@@ -11,7 +11,7 @@ from typing import Literal
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import BooleanExpression
-from pyiceberg.table import CreateTableTransaction, Table, Transaction
+from pyiceberg.table import Table, Transaction
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
 
@@ -173,7 +173,7 @@ class PlannedWrite:
 
     def _create(self, catalog: Catalog, written: Written) -> WriteReport:
         assert self.new_table is not None
-        transaction = CreateTableTransaction(self.new_table.table(catalog))
+        transaction = self.new_table.transaction(catalog)
         report = self._load(transaction).run_files(written.files, None)
         self.new_table.create(transaction, catalog, report.snapshot_id)
         return report

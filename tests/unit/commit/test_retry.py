@@ -27,7 +27,7 @@ from requests.exceptions import JSONDecodeError, ReadTimeout
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from icestream.commit.retry import Backoff, Outcome, answers_at_once, classify
+from icestream.commit.retry import Backoff, Outcome, answers_at_once, classify, has_ended
 from tests.support.tables import make_catalog
 
 _STALE = "Cannot add snapshot with sequence number 3 older than last sequence number 3"
@@ -124,6 +124,40 @@ def test_only_sqlite_is_known_to_have_answered_when_the_call_ends(catalog: SqlCa
     assert not answers_at_once(_Remote())  # type: ignore[arg-type]
     catalog.engine.dialect.name = "postgresql"
     assert not answers_at_once(catalog)
+
+
+@pytest.mark.parametrize(
+    ("error", "ended"),
+    [
+        (CommitFailedException("x"), True),
+        (NoSuchTableError("x"), True),
+        (ValueError("x"), True),
+        (KeyError("x"), True),
+        (CommitStateUnknownException("x"), False),
+        (OSError("x"), False),
+        (ConnectionResetError("x"), False),
+        (LostConnection("x"), False),
+        (JSONDecodeError("x", "y", 0), False),
+        (_sql(OperationalError, "database is locked"), False),
+        (RuntimeError("x"), False),
+        (KeyboardInterrupt(), False),
+    ],
+    ids=_name,
+)
+def test_when_a_database_server_has_nothing_under_way(
+    catalog: SqlCatalog, error: BaseException, ended: bool
+) -> None:
+    assert has_ended(error, catalog)  # SQLite runs in this process
+    assert not has_ended(error, _Remote())  # type: ignore[arg-type]
+    catalog.engine.dialect.name = "postgresql"
+    assert has_ended(error, catalog) is ended
+
+
+def test_looks_come_on_top_of_the_tries() -> None:
+    quick = {"commit.retry.min-wait-ms": "0", "commit.retry.total-timeout-ms": "0"}
+    backoff = Backoff.of({**quick, "commit.status-check.num-retries": "2"})
+    assert not backoff.wait(Outcome.CONFLICT)
+    assert [backoff.look_again() for _ in range(4)] == [True, True, False, False]
 
 
 def test_the_tables_number_of_retries_is_honoured() -> None:

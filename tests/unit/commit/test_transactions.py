@@ -8,6 +8,7 @@ from unittest import mock
 
 import pyarrow as pa
 import pytest
+import requests
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.table import Table, Transaction
@@ -19,6 +20,7 @@ from tests.support.delete_files import commit_position_deletes
 from tests.support.loads import (
     BY_PART,
     SCHEMA,
+    after_commits,
     batch,
     before_commits,
     head_of,
@@ -259,6 +261,65 @@ def test_an_unknown_outcome_keeps_every_file_and_the_marker(catalog: SqlCatalog)
         _refused(transaction, CommitStateUnknownException)
     assert listing(table) == staged
     assert len(markers_of(table)) == 1
+
+
+_FALSE = raising(CommitFailedException("a copy of the request came first"))
+
+
+def _staged(catalog: SqlCatalog) -> tuple[Table, Transaction]:
+    table = make_table(catalog, commit__retry__num_retries="0", **_QUICK)
+    ice.append(table, ids(0, 3))
+    transaction = table.transaction()
+    ice.append(transaction, ids(3, 5))
+    ice.delete(transaction, "id = 1")
+    return table, transaction
+
+
+def test_a_transaction_that_was_committed_and_is_called_refused_keeps_its_files(
+    catalog: SqlCatalog,
+) -> None:
+    table, transaction = _staged(catalog)
+    with after_commits(catalog, _FALSE), pytest.raises(ice.CommitUnknownError) as caught:
+        transaction.commit_transaction()
+    assert "is in the table" in str(caught.value)
+    assert caught.value.snapshot_id in snapshots_of(table)
+    assert ids_of(table) == [0, 2, 3, 4]
+
+
+def test_a_transaction_whose_refusal_can_not_be_looked_into_keeps_its_files(
+    catalog: SqlCatalog,
+) -> None:
+    table, transaction = _staged(catalog)
+    gone = mock.patch.object(catalog, "load_table", side_effect=requests.ConnectionError("gone"))
+
+    def refuse() -> None:
+        gone.start()
+        _FALSE()
+
+    with after_commits(catalog, refuse), pytest.raises(ice.CommitUnknownError, match="not known"):
+        transaction.commit_transaction()
+    gone.stop()
+    assert ids_of(table) == [0, 2, 3, 4]
+    assert len(markers_of(table)) == 2
+
+
+def test_a_transaction_that_may_still_land_keeps_its_files(catalog: SqlCatalog) -> None:
+    table, transaction = _staged(catalog)
+    staged, commit, sent = listing(table), catalog.commit_table, list[Any]()
+
+    def refuse(*args: Any) -> None:
+        sent.extend(args)
+        _FALSE()
+
+    with (
+        mock.patch("icestream.commit.sent.has_ended", return_value=False),
+        mock.patch.object(catalog, "commit_table", refuse),
+        pytest.raises(ice.CommitUnknownError, match="not known"),
+    ):
+        transaction.commit_transaction()
+    assert listing(table) == staged
+    commit(*sent)
+    assert ids_of(table) == [0, 2, 3, 4]
 
 
 def test_files_handed_over_that_another_commits_first_are_kept(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import ForbiddenError
 from pyiceberg.table import CommitTableResponse, Table
 
 import icestream as ice
@@ -156,12 +158,42 @@ def test_a_catalog_that_never_answers_is_said_to_be_unknown(
 ) -> None:
     head = _loaded(audit)
     with (
+        mock.patch("icestream.commit.ref_change.has_ended", return_value=False),
         before_commits(catalog, raising(ConnectionError("lost")), times=4),
         pytest.raises(ice.CommitUnknownError, match="done once") as caught,
     ):
         audit.publish(head, "L")
     assert caught.value.snapshot_id == head
     assert ids_of(audit.table) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("error", [ForbiddenError("no"), ValueError("no"), OSError("no")], ids=repr)
+def test_a_publication_that_happened_is_done_whatever_the_catalog_said(
+    audit: AuditBranch, catalog: SqlCatalog, error: Exception
+) -> None:
+    head = _loaded(audit)
+    with after_commits(catalog, raising(error)):
+        audit.publish(head, "L")
+    assert ids_of(audit.table) == [0, 1, 2, 3, 4]
+
+
+def test_a_refusal_that_may_be_false_is_not_called_one(
+    audit: AuditBranch, catalog: SqlCatalog
+) -> None:
+    """A copy of the request may still be under way, while the branches are where it needs them."""
+    head = _loaded(audit)
+    with (
+        mock.patch("icestream.commit.ref_change.has_ended", return_value=False),
+        before_commits(catalog, raising(ForbiddenError("no"))),
+        pytest.raises(ice.CommitUnknownError),
+    ):
+        audit.publish(head, "L")
+    with (
+        before_commits(catalog, raising(ForbiddenError("no"))),
+        pytest.raises(ice.CommitError, match="refused") as caught,
+    ):
+        audit.publish(head, "L")
+    assert type(caught.value) is ice.CommitError
 
 
 def test_a_catalog_that_says_yes_and_does_nothing_is_not_asked_for_ever(

@@ -1,0 +1,193 @@
+"""What a commit has sent to its catalog, and whether any of it may still land.
+
+One rule holds for everybody who would delete files or call a commit refused. Once anything was
+sent, files are deleted only after a look at the table has shown that the snapshot is absent, and
+when it can't land any more: the branch has moved past the parent of every request, or the catalog
+carries nothing out after its call has ended. Otherwise the outcome is unknown, and files and
+markers stay. An answer alone proves nothing: a request that was repeated in transport is refused
+because its first copy came through, and an error may follow a commit that was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
+
+from icestream.commit.retry import Backoff, has_ended
+from icestream.errors import CommitError, CommitUnknownError
+from icestream.redaction import error_text
+
+_Found = TypeVar("_Found")
+
+
+def refreshed(table: Table) -> TableMetadata:
+    """Ask the catalog for a table as it is now; the table object has that, too.
+
+    What the object has a moment later may be older: threads that share it set it when they have
+    committed, in any order. Looks for a snapshot must not go by that.
+
+    Raises:
+        ValueError: If there is another table under the name.
+    """
+    fresh = table.catalog.load_table(table.name())
+    if fresh.metadata.table_uuid != table.metadata.table_uuid:
+        raise ValueError(
+            f"it has another table of that name now, with UUID {fresh.metadata.table_uuid} instead "
+            f"of {table.metadata.table_uuid}"
+        )
+    table.metadata, table.metadata_location = fresh.metadata, fresh.metadata_location
+    table.io, table.config = fresh.io, fresh.config
+    return fresh.metadata
+
+
+@dataclass(slots=True)
+class _Request:
+    """One request.
+
+    Attributes:
+        parent_id: The head that the branch must have for it to land.
+        sequence_number: The snapshot's.
+        has_ended: Whether the catalog can't carry it out any more if it has not done so yet.
+    """
+
+    parent_id: int | None
+    sequence_number: int
+    has_ended: bool = False
+
+    def is_outrun(self, metadata: TableMetadata, branch: str) -> bool:
+        """Whether the branch has moved past its parent, so that no catalog would accept it."""
+        head = metadata.snapshot_by_name(branch)
+        if (head.snapshot_id if head else None) == self.parent_id:
+            return False
+        if self.parent_id is None:
+            return True
+        if metadata.next_sequence_number() > self.sequence_number:
+            return True  # even if the branch is moved back to the parent
+        # A branch that was moved back, or dropped, may be moved to the parent again.
+        return any(s.snapshot_id == self.parent_id for s in ancestors_of(head, metadata))
+
+
+class SentCommit:
+    """The requests of one commit. Whoever would delete its files asks this first.
+
+    Args:
+        catalog: Where they are sent.
+        table: The table's name, for messages.
+        branch: Where the snapshot goes.
+        snapshot_id: The snapshot; the same in every request.
+    """
+
+    def __init__(self, catalog: Catalog, table: str, branch: str, snapshot_id: int) -> None:
+        self._catalog = catalog
+        self._table = table
+        self._branch = branch
+        self._snapshot_id = snapshot_id
+        self._open: list[_Request] = []
+        self._landed = False
+        self.count = 0
+
+    @property
+    def may_be_in_table(self) -> bool:
+        """Whether the snapshot is in the table, or may still get there: no file may be deleted."""
+        return self._landed or bool(self._open)
+
+    @contextmanager
+    def request(self, parent_id: int | None, sequence_number: int) -> Iterator[None]:
+        """Send one request in this context.
+
+        Args:
+            parent_id: The head that the branch must have for it to land.
+            sequence_number: The snapshot's.
+        """
+        request = self.add(parent_id, sequence_number)
+        try:
+            yield
+        except BaseException as error:
+            request.has_ended = has_ended(error, self._catalog)
+            raise
+        self._landed = True
+
+    def add(
+        self, parent_id: int | None, sequence_number: int, error: BaseException | None = None
+    ) -> _Request:
+        """Note a request that is about to be sent; or one that has ended with an error."""
+        ended = error is not None and has_ended(error, self._catalog)
+        request = _Request(parent_id, sequence_number, ended)
+        self._open.append(request)
+        self.count += 1
+        return request
+
+    def found_in(self, metadata: TableMetadata) -> Snapshot | None:
+        """The snapshot, if it is in the table.
+
+        Args:
+            metadata: From a look that began after the last request had ended.
+        """
+        snapshot = metadata.snapshot_by_id(self._snapshot_id)
+        if snapshot is None:
+            self.note_absence(metadata)
+        else:
+            self._landed = True
+        return snapshot
+
+    def note_absence(self, metadata: TableMetadata | None) -> None:
+        """Note that the snapshot is not in the table.
+
+        Args:
+            metadata: From a look that began after the last request had ended; None if there is no
+                table yet.
+        """
+        self._open = [
+            request
+            for request in self._open
+            if not request.has_ended
+            and (metadata is None or not request.is_outrun(metadata, self._branch))
+        ]
+
+    def settle(
+        self, error: Exception, look: Callable[[], _Found | None], backoff: Backoff
+    ) -> _Found | None:
+        """Look for the snapshot until it is found or can't land any more.
+
+        Args:
+            error: What the last request, or what came after it, ended with.
+            look: Asks the catalog; gives what it found, or notes the absence and gives None.
+            backoff: How often, and how far apart.
+
+        Returns:
+            What was found; None if the snapshot is absent for good: files may be deleted.
+
+        Raises:
+            CommitUnknownError: If neither was seen.
+        """
+        while self.may_be_in_table:
+            trouble = error
+            try:
+                found = look()
+            except CommitError:
+                raise
+            except Exception as failure:
+                trouble = failure
+            else:
+                if found is not None or not self.may_be_in_table:
+                    return found
+            if not backoff.look_again():
+                raise self.unknown(error) from trouble
+        return None
+
+    def unknown(self, error: BaseException) -> CommitUnknownError:
+        """The error that says so."""
+        text = error_text(error, self._catalog.properties)
+        return CommitUnknownError(
+            f"it is not known whether the commit to {self._table} happened ({text}). No file was "
+            f"deleted: if the table has snapshot {self._snapshot_id}, it did; if not, it may still "
+            "come, and icestream.orphans finds the files later",
+            snapshot_id=self._snapshot_id,
+        )
