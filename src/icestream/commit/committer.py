@@ -14,7 +14,13 @@ from icestream.commit.change import Change
 from icestream.commit.cleanup import delete_files
 from icestream.commit.handed_over import find_committed
 from icestream.commit.in_flight import InFlightWrite
-from icestream.commit.load_id import REPLACED_KEY, CommittedLoad, forget_loads, remember_load
+from icestream.commit.load_id import (
+    REPLACED_KEY,
+    CommittedLoad,
+    Position,
+    forget_loads,
+    remember_load,
+)
 from icestream.commit.observed_commit import ObservedCommit
 from icestream.commit.producer import Produced
 from icestream.commit.retry import Backoff, Outcome, classify
@@ -168,6 +174,7 @@ class Committer:
                 load_id=self._change.load_id,
                 snapshot_id=self._snapshot_id,
                 counts=self._change.counts,
+                position=Position.next(metadata),
             )
         updates += forget_loads(
             metadata.properties,

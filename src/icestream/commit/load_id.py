@@ -5,9 +5,11 @@ A committed load is remembered twice: in its snapshot's summary, and in a table 
 days and for the newest 1,000 loads; the table properties `icestream.load.retention-days` and
 `icestream.load.retention-count` say otherwise.
 
-A load counts as committed on a branch while its snapshot is in the branch's history, or is gone
-from the table altogether (expired). A snapshot that exists but is not in the history was rolled
-back: such a load counts as not committed.
+A load counts as committed on a branch while its snapshot is in the branch's history. A snapshot
+that exists but is not in the history was rolled back: such a load counts as not committed. A
+snapshot that is gone from the table has expired. The property has its sequence number (in tables of
+version 1, its time): where the history goes further back than that without the snapshot, it was
+rolled back before it expired. Where the history ends before, the load counts as committed.
 
 A batch of a stream is a load, too, and of each stream the properties of its newest 10 batches are
 kept: a stream is never asked for older ones again, and must not push out the ids of other loads.
@@ -21,7 +23,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import quote
@@ -99,19 +101,19 @@ def find_load(metadata: TableMetadata, branch: str, load_id: str | None) -> Comm
     """
     if load_id is None:
         return None
-    history = {s.snapshot_id: s for s in ancestors_of(metadata.snapshot_by_name(branch), metadata)}
+    history = History.of(metadata, branch)
     found = _find(metadata, branch, load_id, history)
     if found is None or not is_inputs_load_id(load_id):
         return found
-    return None if _is_replaced(found.snapshot_id, history) else found
+    return None if _is_replaced(found.snapshot_id, history.snapshots) else found
 
 
 def _find(
-    metadata: TableMetadata, branch: str, load_id: str, history: Mapping[int, Snapshot]
+    metadata: TableMetadata, branch: str, load_id: str, history: History
 ) -> CommittedLoad | None:
     if found := _by_property(metadata, branch, load_id, history):
         return found
-    for snapshot in history.values():
+    for snapshot in history.snapshots.values():
         if snapshot.summary and snapshot.summary.additional_properties.get(LOAD_ID_KEY) == load_id:
             return load_of(snapshot)
     return None
@@ -134,8 +136,56 @@ def load_of(snapshot: Snapshot) -> CommittedLoad:
     return CommittedLoad(snapshot.snapshot_id, _counts_of(summary))
 
 
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a snapshot is in a table's history.
+
+    Attributes:
+        sequence_number: The snapshot's; None in tables of version 1.
+        timestamp_ms: When it was made.
+    """
+
+    sequence_number: int | None
+    timestamp_ms: int
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Position:
+        """A snapshot's."""
+        return cls(snapshot.sequence_number or None, snapshot.timestamp_ms)
+
+    @classmethod
+    def next(cls, metadata: TableMetadata) -> Position:
+        """The next snapshot's, or one before it if others commit first."""
+        return cls(metadata.next_sequence_number() or None, _now_ms())
+
+    def is_above(self, snapshot: Snapshot) -> bool:
+        """Whether another snapshot is older, so that this one is none of its ancestors."""
+        if self.sequence_number is not None and snapshot.sequence_number:
+            return snapshot.sequence_number <= self.sequence_number
+        return snapshot.timestamp_ms < self.timestamp_ms
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The snapshots of a branch, as far back as they have not expired."""
+
+    snapshots: dict[int, Snapshot]
+
+    @classmethod
+    def of(cls, metadata: TableMetadata, branch: str) -> History:
+        """A branch's."""
+        newest_first = ancestors_of(metadata.snapshot_by_name(branch), metadata)
+        return cls({snapshot.snapshot_id: snapshot for snapshot in newest_first})
+
+    def goes_below(self, position: Position | None) -> bool:
+        """Whether a snapshot at that position would be in it, had it ever been."""
+        if position is None:
+            return False
+        return any(position.is_above(snapshot) for snapshot in self.snapshots.values())
+
+
 def _by_property(
-    metadata: TableMetadata, branch: str, load_id: str, history: Collection[int]
+    metadata: TableMetadata, branch: str, load_id: str, history: History
 ) -> CommittedLoad | None:
     for key, value in metadata.properties.items():
         if not _is_load(key) or key.partition(":")[2] != load_id:
@@ -143,17 +193,34 @@ def _by_property(
         record = _record(value)
         if record.snapshot_id < 0:
             continue
-        expired = metadata.snapshot_by_id(record.snapshot_id) is None
-        if record.snapshot_id in history or (expired and key == _key(branch, load_id)):
+        is_expired = metadata.snapshot_by_id(record.snapshot_id) is None
+        stood_here = key == _key(branch, load_id) and not history.goes_below(record.position)
+        if record.snapshot_id in history.snapshots or (is_expired and stood_here):
             return CommittedLoad(record.snapshot_id, record.counts)
     return None
 
 
 def remember_load(
-    *, branch: str, load_id: str, snapshot_id: int, counts: Counts
+    *, branch: str, load_id: str, snapshot_id: int, counts: Counts, position: Position | None
 ) -> tuple[TableUpdate, ...]:
-    """The update that stores a load."""
-    record = {"snapshot-id": snapshot_id, "committed-ms": _now_ms(), "counts": asdict(counts)}
+    """The update that stores a load.
+
+    Args:
+        branch: Where it is committed.
+        load_id: Its id.
+        snapshot_id: Its snapshot.
+        counts: Its counts.
+        position: Its snapshot's, or one before it; None if that is not known.
+    """
+    record: dict[str, Any] = {
+        "snapshot-id": snapshot_id,
+        "committed-ms": _now_ms(),
+        "counts": asdict(counts),
+    }
+    if position is not None:
+        record["timestamp-ms"] = position.timestamp_ms
+        if position.sequence_number is not None:
+            record["sequence-number"] = position.sequence_number
     text = json.dumps(record, sort_keys=True)
     return (SetPropertiesUpdate(updates={_key(branch, load_id): text}),)
 
@@ -228,6 +295,7 @@ class _Record:
     snapshot_id: int
     committed_ms: int
     counts: Counts
+    position: Position | None = None
 
 
 def _record(value: str) -> _Record:
@@ -235,9 +303,28 @@ def _record(value: str) -> _Record:
     try:
         found = json.loads(value)
         counts = Counts(**found["counts"])
-        return _Record(int(found["snapshot-id"]), int(found["committed-ms"]), counts)
+        ids = int(found["snapshot-id"]), int(found["committed-ms"])
+        return _Record(*ids, counts, _position(found))
     except (KeyError, TypeError, ValueError):
         return _Record(snapshot_id=-1, committed_ms=0, counts=Counts())
+
+
+def _position(record: Mapping[str, Any]) -> Position | None:
+    """Where a load's snapshot is; older versions of icestream did not store that."""
+    if "timestamp-ms" not in record:
+        return None
+    number = record.get("sequence-number")
+    return Position(None if number is None else int(number), int(record["timestamp-ms"]))
+
+
+def position_of(metadata: TableMetadata, branch: str, load_id: str) -> Position | None:
+    """Where the snapshot of a load of a branch is, if that is known."""
+    value = metadata.properties.get(_key(branch, load_id))
+    record = None if value is None else _record(value)
+    snapshot = metadata.snapshot_by_id(record.snapshot_id) if record is not None else None
+    if snapshot is not None:
+        return Position.of(snapshot)
+    return record.position if record is not None else None
 
 
 def _counts_of(summary: Mapping[str, Any]) -> Counts:

@@ -11,7 +11,7 @@ from icestream.commit.change import Change
 from icestream.commit.cleanup import delete_files
 from icestream.commit.handed_over import find_committed
 from icestream.commit.in_flight import InFlightWrite
-from icestream.commit.load_id import remember_load
+from icestream.commit.load_id import Position, remember_load
 from icestream.commit.producer import Produced
 from icestream.commit.retry import Backoff
 from icestream.commit.schema_change import apply_schema_change
@@ -70,6 +70,7 @@ class StagedChange:
                 load_id=self._change.load_id,
                 snapshot_id=self.snapshot_id,
                 counts=self._change.counts,
+                position=Position.next(metadata),
             )
         return updates, requirements
 

@@ -51,7 +51,10 @@ def validate(
         return
     between = _snapshots_between(change, metadata, base_id, head, table)
     if change.conflict_filter is not None or change.conflict_partitions is not None:
-        _refuse_added_data(change, metadata, io, between, table)
+        if base_id is None and head is not None:
+            _refuse_live_data(change, metadata, io, head, table)
+        else:
+            _refuse_added_data(change, metadata, io, between, table)
     if change.removed or change.deleted_from:
         _refuse_new_deletes(change, io, between, table)
     if change.deleted_from:
@@ -70,13 +73,38 @@ def _snapshots_between(
         if snapshot.snapshot_id == base_id:
             return found
         found.append(snapshot)
-    if base_id is None:
-        return found
-    raise CommitConflictError(
-        f"snapshot {base_id}, from which this change to {table} was planned, is no "
-        f"longer in the history of {change.branch!r}: it was rolled back or expired meanwhile. "
-        "Nothing was changed; start again"
-    )
+    if base_id is not None:
+        raise CommitConflictError(
+            f"snapshot {base_id}, from which this change to {table} was planned, is no "
+            f"longer in the history of {change.branch!r}: it was rolled back or expired meanwhile. "
+            "Nothing was changed; start again"
+        )
+    if found and found[-1].parent_snapshot_id is not None:
+        raise CommitConflictError(
+            f"{change.branch!r} of {table} was empty when this change was planned, and snapshot "
+            f"{found[-1].parent_snapshot_id}, which was committed since, has expired: what it did "
+            "is not known. Nothing was changed; start again"
+        )
+    return found
+
+
+def _refuse_live_data(
+    change: Change, metadata: TableMetadata, io: FileIO, head: Snapshot, table: str
+) -> None:
+    """Refuse a change planned on an empty branch that would have had to see what is there now.
+
+    All of it was added since. Snapshots that added it may have expired, and PyIceberg leaves no
+    trace of that in those that are left, so this goes by the files that are there.
+    """
+    might_match = _conflict_test(change, metadata)
+    for manifest in head.manifests(io):
+        if manifest.content != ManifestContent.DATA:
+            continue
+        with exact_manifests():
+            entries = manifest.fetch_manifest_entry(io, discard_deleted=True)
+        for entry in entries:
+            if might_match(entry.data_file):
+                raise _added_rows(entry.snapshot_id, entry.data_file, table)
 
 
 def _refuse_added_data(
@@ -87,12 +115,15 @@ def _refuse_added_data(
         if snapshot.summary and snapshot.summary.operation == Operation.REPLACE:
             continue  # the same rows in other files
         if might_match(entry.data_file):
-            raise CommitConflictError(
-                f"snapshot {snapshot.snapshot_id} added rows to {table} that this change would "
-                f"have had to see ({entry.data_file.file_path}). Nothing was changed; start again, "
-                "or let such rows stay: set write.delete.isolation-level (for an overwrite "
-                "write.update.isolation-level) to snapshot"
-            )
+            raise _added_rows(snapshot.snapshot_id, entry.data_file, table)
+
+
+def _added_rows(snapshot_id: int | None, file: DataFile, table: str) -> CommitConflictError:
+    return CommitConflictError(
+        f"snapshot {snapshot_id} added rows to {table} that this change would have had to see "
+        f"({file.file_path}). Nothing was changed; start again, or let such rows stay: set "
+        "write.delete.isolation-level (for an overwrite write.update.isolation-level) to snapshot"
+    )
 
 
 def _conflict_test(change: Change, metadata: TableMetadata) -> Callable[[DataFile], bool]:

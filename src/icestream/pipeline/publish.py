@@ -24,7 +24,13 @@ from pyiceberg.table.update import (
 
 from icestream.commit.append import append
 from icestream.commit.landing import TableLanding, check_branch
-from icestream.commit.load_id import CommittedLoad, find_load, forget_branch, remember_load
+from icestream.commit.load_id import (
+    CommittedLoad,
+    find_load,
+    forget_branch,
+    position_of,
+    remember_load,
+)
 from icestream.commit.ref_change import RefChange, change_refs
 from icestream.errors import CommitConflictError
 
@@ -145,7 +151,11 @@ class AuditBranch:
         loads: tuple[TableUpdate, ...] = forget_branch(metadata.properties, branch=self.name)
         if load_id is not None and (load := find_load(metadata, self.name, load_id)) is not None:
             loads += remember_load(
-                branch=self.onto, load_id=load_id, snapshot_id=load.snapshot_id, counts=load.counts
+                branch=self.onto,
+                load_id=load_id,
+                snapshot_id=load.snapshot_id,
+                counts=load.counts,
+                position=position_of(metadata, self.name, load_id),
             )
         ref = metadata.refs[self.onto]
         moved = SetSnapshotRefUpdate(

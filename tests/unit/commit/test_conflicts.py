@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.expressions.parser import parse
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.types import LongType
@@ -14,6 +15,7 @@ from pyiceberg.types import LongType
 import icestream as ice
 from icestream.commit.change import Change
 from icestream.commit.committer import Committer
+from icestream.commit.validate import validate
 from tests.support.delete_files import commit_equality_deletes, commit_position_deletes
 from tests.support.loads import (
     BY_PART,
@@ -440,3 +442,75 @@ def test_the_time_that_the_table_gives_ends_the_tries(
         pytest.raises(ice.CommitConflictError, match="total-timeout-ms"),
     ):
         ice.append(table, ids(10, 11))
+
+
+# A branch that was empty when the change was planned
+
+
+def _expire_first(table: Table) -> None:
+    table.maintenance.expire_snapshots().by_id(snapshots_of(table)[0]).commit()
+
+
+@pytest.mark.parametrize("where", [None, "id < 100"])
+def test_rows_that_expired_snapshots_added_to_an_empty_table_are_a_conflict(
+    catalog: SqlCatalog, other: SqlCatalog, where: str | None
+) -> None:
+    """PyIceberg takes the parent out of the snapshot that is left: its history looks whole."""
+    table = make_table(catalog, **_QUICK)
+    theirs = other.load_table("db.t")
+
+    def meanwhile() -> None:
+        ice.append(theirs, ids(10, 12))
+        ice.append(theirs, ids(200, 201))
+        _expire_first(theirs)
+
+    with pytest.raises(ice.CommitConflictError, match="added rows"):
+        ice.overwrite(table, then([ids(0, 1)], meanwhile), where=where)
+    assert ids_of(theirs) == [10, 11, 200]
+
+
+def test_rows_that_a_compaction_has_moved_in_a_table_that_was_empty_are_a_conflict(
+    catalog: SqlCatalog, other: SqlCatalog
+) -> None:
+    table = make_table(catalog, **_QUICK)
+    theirs = other.load_table("db.t")
+
+    def meanwhile() -> None:
+        for number in (10, 11):
+            ice.append(theirs, ids(number, number + 1))
+        ice.compact(theirs, min_files=2)
+        _expire_first(theirs)
+        _expire_first(theirs)
+
+    with pytest.raises(ice.CommitConflictError):
+        ice.overwrite(table, then([ids(0, 1)], meanwhile))
+    assert ids_of(theirs) == [10, 11]
+
+
+def test_rows_outside_of_the_filter_are_none(catalog: SqlCatalog, other: SqlCatalog) -> None:
+    table = make_table(catalog, **_QUICK)
+    theirs = other.load_table("db.t")
+
+    def meanwhile() -> None:
+        ice.append(theirs, ids(10, 12))
+        ice.append(theirs, ids(12, 13))
+        _expire_first(theirs)
+
+    ice.overwrite(table, then([ids(0, 1)], meanwhile), where="id < 5")
+    assert ids_of(table) == [0, 10, 11, 12]
+
+
+def test_a_history_that_is_cut_off_is_a_conflict_on_a_branch_that_was_empty(
+    catalog: SqlCatalog,
+) -> None:
+    """Other engines leave the parent of the oldest snapshot that is left where it was."""
+    table = make_table(catalog)
+    for number in (10, 11):
+        ice.append(table, ids(number, number + 1))
+    metadata = table.refresh().metadata
+    head = metadata.snapshots[1]
+    cut = metadata.model_copy(update={"snapshots": [head]})
+    change = Change(operation=Operation.OVERWRITE, conflict_filter=parse("id < 5"))
+    with pytest.raises(ice.CommitConflictError, match="has expired"):
+        validate(change, cut, table.io, base_id=None, head=head, table="db.t")
+    validate(change, metadata, table.io, base_id=None, head=head, table="db.t")

@@ -108,6 +108,71 @@ def test_a_load_that_was_rolled_back_is_loaded_again(catalog: SqlCatalog) -> Non
     assert ice.append(table, ids(5, 6), load_id="x").snapshot_id == again.snapshot_id
 
 
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("appended", [False, True], ids=["at once", "after another append"])
+@pytest.mark.parametrize("further", [False, True], ids=["to its parent", "further back"])
+def test_a_load_that_was_rolled_back_and_expired_is_loaded_again(
+    catalog: SqlCatalog, version: int, appended: bool, further: bool
+) -> None:
+    table = make_table(catalog, version=version)
+    starts = [ice.append(table, ids(n, n + 1)).snapshot_id for n in range(2)]
+    time.sleep(0.002)  # version 1 goes by the time
+    load = ice.append(table, ids(5, 6), load_id="tuesday")
+    start = starts[0 if further else 1]
+    assert start is not None
+    table.manage_snapshots().set_current_snapshot(start).commit()
+    if appended:
+        ice.append(table, ids(7, 8))
+    table.maintenance.expire_snapshots().by_id(load.snapshot_id).commit()
+    again = ice.append(table, ids(5, 6), load_id="tuesday")
+    assert not again.already_committed
+    assert ids_of(table) == [*range(1 if further else 2), 5, *([7] if appended else [])]
+    assert ice.append(table, ids(5, 6), load_id="tuesday").snapshot_id == again.snapshot_id
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_load_that_expired_with_all_before_it_stays_committed(
+    catalog: SqlCatalog, version: int
+) -> None:
+    table = make_table(catalog, version=version)
+    for load_id in ("a", "b", "c"):
+        ice.append(table, ids(0, 1), load_id=load_id)
+    for snapshot_id in snapshots_of(table)[:2]:
+        table.maintenance.expire_snapshots().by_id(snapshot_id).commit()
+    for load_id in ("a", "b", "c"):
+        assert ice.append(table, ids(0, 1), load_id=load_id).already_committed
+
+
+def test_a_load_that_a_staged_append_made_beside_others_and_expired_stays_committed(
+    catalog: SqlCatalog, other: SqlCatalog
+) -> None:
+    """Its property was staged before the others committed: the number in it is too low."""
+    table = make_table(catalog, **_QUICK)
+    transaction = table.transaction()
+    staged = ice.append(transaction, ids(0, 1), load_id="x")
+    for _ in range(2):
+        ice.append(other.load_table("db.t"), ids(5, 6))
+    transaction.commit_transaction()
+    ice.append(table, ids(7, 8))
+    table.maintenance.expire_snapshots().by_id(staged.snapshot_id).commit()
+    assert ice.append(table, ids(0, 1), load_id="x").already_committed
+
+
+def test_a_load_of_an_older_version_has_no_number_and_is_found(catalog: SqlCatalog) -> None:
+    table = make_table(catalog)
+    first = ice.append(table, ids(0, 2), load_id="old")
+    key = "icestream.load.main:old"
+    record = json.loads(table.refresh().properties[key])
+    assert record.pop("sequence-number") == 1
+    del record["timestamp-ms"]
+    with table.transaction() as transaction:
+        transaction.set_properties({key: json.dumps(record)})
+    assert ice.append(table, ids(0, 2), load_id="old").already_committed
+    ice.append(table, ids(2, 3))
+    table.maintenance.expire_snapshots().by_id(first.snapshot_id).commit()
+    assert ice.append(table, ids(0, 2), load_id="old").already_committed
+
+
 def test_each_branch_has_its_own_loads(catalog: SqlCatalog) -> None:
     table = make_table(catalog)
     start = ice.append(table, ids(0, 1), load_id="before").snapshot_id
