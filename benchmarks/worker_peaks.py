@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from icestream.pipeline.spark_workers import resident_bytes, worker_pids
+from icestream.machine import resident_bytes
+from icestream.pipeline.spark_workers import worker_pids
 
 
 class WorkerMeter:

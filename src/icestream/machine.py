@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
+from typing import Literal
 
 
 def cores() -> int:
@@ -26,3 +28,23 @@ def allocator_variables() -> dict[str, str]:
         "ARROW_DEFAULT_MEMORY_POOL": "jemalloc",
         "JE_ARROW_MALLOC_CONF": f"dirty_decay_ms:200,muzzy_decay_ms:0,narenas:{arenas}",
     }
+
+
+def resident_bytes(pid: int | str, kind: Literal["VmRSS", "VmHWM"]) -> int | None:
+    """What a process has in memory (`VmRSS`), or had at most (`VmHWM`).
+
+    Args:
+        pid: The process, or `"self"`.
+        kind: Which of the two.
+
+    Returns:
+        None if it has ended, or the system has no `/proc`.
+    """
+    try:
+        lines = (Path("/proc") / str(pid) / "status").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        if line.startswith(f"{kind}:"):
+            return int(line.split()[1]) * 1024
+    return None

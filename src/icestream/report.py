@@ -110,6 +110,8 @@ class WriteReport:
         seconds: From the call to the end.
         peak_bytes_held: The most that the write held at once, against its memory limit.
         memory_limit_bytes: That limit.
+        worker_peak_bytes: On Spark, the resident size of the largest Python worker; 0 if not known.
+        worker_base_bytes: What that worker took before its work: Python, PyArrow, icestream.
     """
 
     operation: str
@@ -130,6 +132,8 @@ class WriteReport:
     seconds: float = 0.0
     peak_bytes_held: int = 0
     memory_limit_bytes: int = 0
+    worker_peak_bytes: int = 0
+    worker_base_bytes: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """The report as a dictionary that `json.dumps` takes."""

@@ -65,6 +65,7 @@ def test_a_frame_of_several_tasks_is_one_snapshot(spark, catalog: SqlCatalog, tm
     assert snapshot.summary["by"] == "spark"
     assert (report.rows_inserted, report.files_added) == (1000, 3)
     assert 0 < report.peak_bytes_held <= report.memory_limit_bytes == 64_000_000
+    assert 50_000_000 < report.worker_base_bytes < report.worker_peak_bytes
     assert not [name for name in _stored(tmp_path) if "in-flight" in name]
 
 

@@ -94,4 +94,5 @@ def _write_wide_rows(spark: Any, folder: Path, count: int) -> tuple[int, int]:
     report = append(count)
     growth = meter.growth_bytes()
     catalog.close()
+    assert 0 < report.worker_peak_bytes - report.worker_base_bytes <= LIMIT + ALLOWANCE
     return report.rows_inserted, growth

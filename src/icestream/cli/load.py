@@ -176,6 +176,7 @@ def counts(progress: LoadProgress) -> Counts:
         held_bytes=progress.bytes_held,
         limit_bytes=progress.limit_bytes,
         worker_bytes=progress.worker_bytes,
+        worker_base_bytes=progress.worker_base_bytes,
     )
 
 

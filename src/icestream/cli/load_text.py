@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from icestream.cli.output import pairs, seconds, size
+from icestream.cli.output import pairs, seconds, size, worker_text
 
 if TYPE_CHECKING:
     from icestream.pipeline.load_plan import LoadPlan
@@ -42,6 +42,14 @@ def load_text(report: LoadReport) -> list[str]:
         per = " a task" if report.engine == "spark" else ""
         limit = f"{size(report.peak_bytes_held)} of {size(report.memory_limit_bytes)}{per}"
         figures.append(("held at most", limit))
+    if report.peak_worker_bytes is not None:
+        worker = worker_text(
+            report.peak_worker_bytes, report.worker_base_bytes, report.memory_limit_bytes
+        )
+        figures.append(("workers", worker))
+    if report.worker_bytes_at_most is not None:
+        room = f"{size(report.worker_bytes_at_most)} of memoryOverhead for each core"
+        figures.append(("on a cluster", room))
     stages = ", ".join(f"{name} {seconds(each)}" for name, each in report.stages.items())
     figures.append(("took", f"{seconds(report.seconds)} ({stages})"))
     figures.append(("report", report.report_file))

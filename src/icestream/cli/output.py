@@ -89,3 +89,14 @@ def can_draw(text: str) -> bool:
     except (UnicodeEncodeError, LookupError):
         return False
     return True
+
+
+def worker_text(peak_bytes: int, base_bytes: int | None, limit_bytes: int) -> str:
+    """What the largest worker of Spark took in all, and how much of it was its task's."""
+    if not base_bytes:
+        return f"largest worker {size(peak_bytes)} in all"
+    held = max(0, peak_bytes - base_bytes)
+    return (
+        f"largest worker {size(peak_bytes)} = base {size(base_bytes)} + {size(held)} of "
+        f"{size(limit_bytes)}"
+    )

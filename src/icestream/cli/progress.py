@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from icestream.cli.output import seconds, size
+from icestream.cli.output import seconds, size, worker_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -43,6 +43,7 @@ class Counts:
         held_bytes: What is held of the limit, where no budget is given.
         limit_bytes: That limit; on Spark it is each task's.
         worker_bytes: The largest resident size of a worker of Spark.
+        worker_base_bytes: What of it a worker takes before its work.
     """
 
     rows: int | None = None
@@ -55,6 +56,7 @@ class Counts:
     held_bytes: int | None = None
     limit_bytes: int | None = None
     worker_bytes: int | None = None
+    worker_base_bytes: int | None = None
 
 
 class Progress:
@@ -173,5 +175,7 @@ def _memory(counts: Counts) -> str:
     if counts.held_bytes is not None:
         return f"holds {size(counts.held_bytes)} of {limit}"
     if counts.worker_bytes is not None:
-        return f"{limit} a task, largest worker {size(counts.worker_bytes)}"
+        return f"{limit} a task, " + worker_text(
+            counts.worker_bytes, counts.worker_base_bytes, counts.limit_bytes or 0
+        )
     return f"{limit} a task"

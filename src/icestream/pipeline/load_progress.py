@@ -22,6 +22,7 @@ class LoadProgress:
         budget: What the load draws from, in this process.
         limit_bytes: The limit; on Spark it is each task's.
         worker_bytes: The largest resident size of a Python worker of Spark; None if not known.
+        worker_base_bytes: What a worker takes before its work; known once a job has ended.
     """
 
     stage: str = "opening"
@@ -34,6 +35,7 @@ class LoadProgress:
     budget: MemoryBudget | None = None
     limit_bytes: int | None = None
     worker_bytes: int | None = None
+    worker_base_bytes: int | None = None
 
     @property
     def bytes_held(self) -> int | None:

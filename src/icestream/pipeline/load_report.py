@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 LoadReportStatus = Literal["loaded", "already loaded", "unchanged"]
+_ALLOWANCE_BYTES = 64_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,9 @@ class LoadReport:
         peak_bytes_held: The most that was held at once against the limit; on Spark by one task.
         memory_limit_bytes: That limit; on Spark it is each task's.
         peak_driver_bytes: The largest resident size of this process so far.
-        peak_worker_bytes: The largest resident size of a Python worker; None where not known.
+        peak_worker_bytes: The largest resident size of a Python worker of Spark; None where not
+            known.
+        worker_base_bytes: What a worker took before its work: Python, PyArrow, PySpark, icestream.
         stages: Seconds by stage, in their order.
         seconds: All of it.
         started_at: When it began, in UTC, as ISO 8601 writes it.
@@ -86,12 +89,23 @@ class LoadReport:
     memory_limit_bytes: int = 0
     peak_driver_bytes: int | None = None
     peak_worker_bytes: int | None = None
+    worker_base_bytes: int | None = None
     stages: Mapping[str, float] = field(default_factory=dict)
     seconds: float = 0.0
     started_at: str = ""
     version: str = ""
     report_file: str | None = None
 
+    @property
+    def worker_bytes_at_most(self) -> int | None:
+        """The room to plan for each worker, and so for each core of an executor; None if unknown.
+
+        The base, the limit of a task, and 64 MB that an allocator keeps beside the bytes in use.
+        """
+        if self.worker_base_bytes is None:
+            return None
+        return self.worker_base_bytes + self.memory_limit_bytes + _ALLOWANCE_BYTES
+
     def to_dict(self) -> dict[str, Any]:
         """The report as a dictionary that `json.dumps` takes."""
-        return asdict(self)
+        return {**asdict(self), "worker_bytes_at_most": self.worker_bytes_at_most}

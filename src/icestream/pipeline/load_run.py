@@ -281,6 +281,7 @@ class LoadRun:
             memory_limit_bytes=memory_bytes or write.memory_limit_bytes,
             peak_driver_bytes=peak_process_bytes(),
             peak_worker_bytes=loaded.peak_worker_bytes,
+            worker_base_bytes=write.worker_base_bytes or None,
             stages={name: round(each, 6) for name, each in self._stages.seconds.items()},
             seconds=self._stages.total,
             started_at=self._started.isoformat(timespec="milliseconds"),

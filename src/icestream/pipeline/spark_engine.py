@@ -56,6 +56,8 @@ class SparkEngine:
             made = source_frame(self._spark, self._spec, inputs, counts, self.memory_bytes, stack)
             with SparkWatch(self._spark, self._progress, counts, made.footer_rows) as watch:
                 report = self._verb(made.frame, target)
+        if report.worker_base_bytes:
+            self._progress.worker_base_bytes = report.worker_base_bytes
         rows = self._rows_read(report, made, inputs, counts)
         if rows is not None:
             self._progress.rows = rows
@@ -65,7 +67,7 @@ class SparkEngine:
             created=target.table is None,
             rows_read=rows,
             may_be_bad=True,
-            peak_worker_bytes=watch.peak_worker_bytes,
+            peak_worker_bytes=max(watch.peak_worker_bytes or 0, report.worker_peak_bytes) or None,
         )
 
     def quarantine(

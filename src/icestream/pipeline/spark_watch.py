@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
 
+from icestream.machine import resident_bytes
 from icestream.pipeline.load_progress import LoadProgress
-from icestream.pipeline.spark_workers import resident_bytes, worker_pids
+from icestream.pipeline.spark_workers import worker_pids
 from icestream.spark.installed import is_classic
 
 _SECONDS = 0.25

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Literal
 
 _PROCESSES = Path("/proc")
 
@@ -24,18 +23,6 @@ def worker_pids() -> list[int]:
     for pid in below:
         below += children.get(pid, ())
     return [pid for pid in below if _is_worker(pid)]
-
-
-def resident_bytes(pid: int, kind: Literal["VmRSS", "VmHWM"]) -> int | None:
-    """What a process has in memory (`VmRSS`), or had at most (`VmHWM`); None if it has ended."""
-    try:
-        lines = (_PROCESSES / str(pid) / "status").read_text().splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        if line.startswith(f"{kind}:"):
-            return int(line.split()[1]) * 1024
-    return None
 
 
 def _is_worker(pid: int) -> bool:

@@ -17,6 +17,7 @@ from icestream.spark.arrow_map import map_in_arrow, quoted_in
 from icestream.spark.installed import pyspark_module
 from icestream.spark.plain_record import decode, encode
 from icestream.spark.task_failure import note_error
+from icestream.spark.worker_memory import note_base
 from icestream.upsert.key_hash import Keys
 from icestream.upsert.key_index import Sieve
 from icestream.upsert.key_range import KeyRange
@@ -53,6 +54,7 @@ class _Keyed:
     work: MergeWork
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        note_base()
         rows = nulls = size = 0
         key_range = KeyRange(self.work.plan.key)
         schema = pa.schema([*self.work.plan.stream, *KEY_FIELDS])

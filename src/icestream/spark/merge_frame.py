@@ -339,4 +339,5 @@ class _SparkMerge:
             known["schema_changes"] = (*schema_plan.changes, *loosened)
             known["columns_discarded"] = schema_plan.discarded
             known["peak_bytes_held"] = part.peak_bytes
+            known["worker_peak_bytes"], known["worker_base_bytes"] = part.worker
         return MergeReport(**known, **facts)

@@ -16,6 +16,7 @@ from icestream.spark.keyed_frame import KEY_NAMES, KeyedFrame
 from icestream.spark.packing import wanted_tasks
 from icestream.spark.task_answer import ANSWER_PARTS, ANSWER_SCHEMA, answer, run_tasks
 from icestream.spark.task_failure import note_error
+from icestream.spark.worker_memory import measured_worker, note_base
 from icestream.upsert.key_index import Sieve
 from icestream.upsert.merge_work import PLACE_FIELDS, MergePart, MergeWork
 
@@ -41,6 +42,7 @@ class _StoredKeys:
     tasks: int
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        note_base()
         with note_error():
             for batch in batches:
                 for first in batch.column(0).to_pylist():
@@ -57,6 +59,7 @@ class _Applied:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
+        note_base()
         context = TaskContext.get()
         with note_error():
             part = self.work.apply(
@@ -64,7 +67,7 @@ class _Applied:
                 task=context.partitionId() if context else 0,
                 attempt=context.taskAttemptId() if context else 0,
             )
-        yield answer(part)
+        yield answer(replace(part, worker=measured_worker()))
 
 
 def run_merge(spark: SparkSession, source: KeyedFrame, work: MergeWork, cores: int) -> MergePart:

@@ -11,6 +11,7 @@ from icestream.read.scan import read_splits
 from icestream.spark.conversion import SparkBatches
 from icestream.spark.task_failure import note_error
 from icestream.spark.task_plan import splits_of
+from icestream.spark.worker_memory import note_base
 
 
 def read_share(share: bytes, memory_bytes: int, batch_rows: int | None) -> Iterator[pa.RecordBatch]:
@@ -23,6 +24,7 @@ def read_share(share: bytes, memory_bytes: int, batch_rows: int | None) -> Itera
 
     Memory: what the scan holds stays within the limit; a batch is on its way to the JVM beside it.
     """
+    note_base()
     with (
         note_error(),
         read_splits(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -192,7 +192,7 @@ class PlannedWrite:
         )
 
     def _told(
-        self, report: WriteReport, written: Written, results: Iterable[TaskResult]
+        self, report: WriteReport, written: Written, results: Sequence[TaskResult]
     ) -> WriteReport:
         """The report of the commit, with what is known of the tasks."""
         told = replace(
@@ -204,12 +204,15 @@ class PlannedWrite:
             return told
         loosened = loosened_in_words(self.target.schema, written.loosened)
         peaks = [result.peak_bytes for result in results]
+        worker_peak, worker_base = max((result.worker for result in results), default=(0, 0))
         return replace(
             told,
             bytes_spilled=report.bytes_spilled + written.bytes_spilled,
             schema_changes=(*self.schema_changes, *loosened),
             columns_discarded=self.columns_discarded,
             peak_bytes_held=max([report.peak_bytes_held, *peaks]),
+            worker_peak_bytes=worker_peak,
+            worker_base_bytes=worker_base,
         )
 
 

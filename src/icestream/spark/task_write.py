@@ -11,6 +11,7 @@ from icestream.commit.write_files import write_stream
 from icestream.memory import MemoryBudget
 from icestream.spark.task_answer import answer
 from icestream.spark.task_failure import note_error
+from icestream.spark.worker_memory import Measured, measured_worker, note_base
 from icestream.write.schema import SchemaMode
 from icestream.write.table_writer import Written
 from icestream.write.target import WriteTarget
@@ -23,6 +24,7 @@ class TaskResult:
     Attributes:
         written: Its files.
         peak_bytes: The most that it held.
+        worker: The worker's peak and base; see `worker_memory`.
         retried: Whether other attempts at the same rows may have left files: a worker whose task
             is failed from elsewhere is killed, and can't delete them.
     """
@@ -30,6 +32,7 @@ class TaskResult:
     written: Written
     peak_bytes: int
     retried: bool = False
+    worker: Measured = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,7 @@ class TaskWrite:
         """Write the rows of one task. If it raises, its files are gone."""
         from pyspark import TaskContext
 
+        note_base()
         context = TaskContext.get()
         budget = MemoryBudget(self.memory_bytes)
         target = self.target.for_task(
@@ -66,4 +70,4 @@ class TaskWrite:
                 target, batches, budget=budget, schema_mode=self.schema_mode, shared=True
             )
         retried = context is not None and context.attemptNumber() > 0
-        return TaskResult(written, budget.peak_bytes, retried)
+        return TaskResult(written, budget.peak_bytes, retried, measured_worker())

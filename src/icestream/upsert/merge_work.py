@@ -61,6 +61,7 @@ class MergePart:
         unmatched: Rows of the stream that match nothing.
         peak_bytes: The most that it held.
         retried: Whether earlier tries of a worker may have left files.
+        worker: The peak and the base of the process in bytes, where it was measured.
     """
 
     written: Written = field(default_factory=Written)
@@ -74,6 +75,7 @@ class MergePart:
     unmatched: int = 0
     peak_bytes: int = 0
     retried: bool = False
+    worker: tuple[int, int] = (0, 0)
 
     def __add__(self, other: MergePart) -> MergePart:
         return MergePart(
@@ -88,6 +90,7 @@ class MergePart:
             self.unmatched + other.unmatched,
             max(self.peak_bytes, other.peak_bytes),
             self.retried or other.retried,
+            max(self.worker, other.worker),
         )
 
 

@@ -14,6 +14,7 @@ from pyiceberg.table import Table
 import icestream as ice
 from icestream.cli.exit_codes import ExitCode
 from icestream.cli.load import _sources, counts
+from icestream.cli.load_text import load_text
 from icestream.cli.progress import Progress
 from tests.unit.cli.conftest import ROWS, Run, order_rows
 
@@ -156,5 +157,24 @@ def test_progress_shows_the_limit_of_tasks_and_their_memory() -> None:
     progress.tasks, progress.tasks_total = 3, 4
     line = Progress("load into db.t", lambda: counts(progress)).line()
     assert "3 of 4 tasks" in line
-    assert "64 MB a task, largest worker 200 MB" in line
+    assert "64 MB a task, largest worker 200 MB in all" in line
+    progress.worker_base_bytes = 150_000_000
     assert "files" not in line
+    line = Progress("load into db.t", lambda: counts(progress)).line()
+    assert "64 MB a task, largest worker 200 MB = base 150 MB + 50 MB of 64 MB" in line
+
+
+def test_a_report_says_what_workers_took_and_what_to_ask_for() -> None:
+    report = ice.LoadReport(
+        load="a",
+        into="db.t",
+        mode="append",
+        engine="spark",
+        memory_limit_bytes=256_000_000,
+        peak_worker_bytes=431_000_000,
+        worker_base_bytes=214_000_000,
+    )
+    text = "\n".join(load_text(report))
+    assert "largest worker 431 MB = base 214 MB + 217 MB of 256 MB" in text
+    assert "534 MB of memoryOverhead for each core" in text
+    assert report.to_dict()["worker_bytes_at_most"] == 534_000_000
