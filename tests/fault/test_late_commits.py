@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from tests.support.loads import (
     markers_of,
     snapshots_of,
 )
-from tests.support.rest_catalog import Fault, RestServer, rest_catalog
+from tests.support.rest_catalog import Fault, RestServer, impatient, rest_catalog
 from tests.support.stored import folder_of, referenced_files, stored_files
 
 _QUICK = {
@@ -29,7 +30,6 @@ _QUICK = {
     "commit__retry__max_wait_ms": "2",
     "commit__retry__num_retries": "0",
 }
-_LATE = 0.5
 _ANSWERS = [None, 400, 401, 403, 404, 409, 419, 422, 429, 500, 502, 503, 504]
 
 
@@ -69,38 +69,36 @@ def test_a_commit_that_lands_late_finds_its_files_whatever_the_answer(
 ) -> None:
     server, catalog = served
     table = _filled(catalog)
-    server.faults = [Fault(status, after_seconds=_LATE)] * (1 + (status in (401, 419)))
+    server.faults = [Fault(status, late=True)] * (1 + (status in (401, 419)))
     with pytest.raises(ice.CommitUnknownError) as unknown:
         ice.append(table, ids(3, 5))
     assert ids_of(table) == [0, 1, 2]
     assert len(markers_of(table)) == 1
-    server.wait_for_late_commits()
+    server.land_late_commits()
     assert ids_of(table) == [0, 1, 2, 3, 4]
     assert snapshots_of(table)[-1] == unknown.value.snapshot_id
     _check_files(table)
 
 
-def test_a_server_that_commits_after_the_clients_timeout(tmp_path: Path) -> None:
-    _commit_after_the_timeout(tmp_path, timeout_seconds=0.4, silent_seconds=1.5)
-
-
-@pytest.mark.slow
-def test_a_server_that_commits_five_seconds_after_the_clients_timeout(tmp_path: Path) -> None:
-    _commit_after_the_timeout(tmp_path, timeout_seconds=1.0, silent_seconds=6.0)
-
-
-def _commit_after_the_timeout(
-    folder: Path, *, timeout_seconds: float, silent_seconds: float
+@pytest.mark.parametrize(
+    "later_seconds", [0.0, pytest.param(5.0, marks=pytest.mark.slow)], ids=["at once", "later"]
+)
+def test_a_server_that_commits_after_the_clients_timeout(
+    tmp_path: Path, later_seconds: float
 ) -> None:
-    with rest_catalog(folder, timeout_seconds=timeout_seconds) as (server, catalog):
+    with rest_catalog(tmp_path) as (server, catalog):
         table = _filled(catalog)
         before = listing(table)
-        server.silent_seconds = silent_seconds
+        server.released.clear()
+        impatient(catalog, seconds=0.4)
         with pytest.raises(ice.CommitUnknownError, match="Timeout"):
             ice.overwrite(table, ids(3, 5))
+        impatient(catalog, seconds=60)
         assert ids_of(table) == [0, 1, 2]
         assert len(markers_of(table)) == 1
         assert len([path for path in listing(table) - before if path.startswith("data")]) == 1
+        time.sleep(later_seconds)
+        server.released.set()
         server.wait_for_requests()
         assert ids_of(table) == [3, 4]
         _check_files(table)
@@ -111,9 +109,15 @@ def test_a_commit_is_found_that_lands_while_it_is_looked_for(
 ) -> None:
     server, catalog = served
     table = _filled(catalog)
-    with table.transaction() as transaction:
-        transaction.set_properties({"commit.status-check.min-wait-ms": "300"})
-    server.faults = [Fault(409, after_seconds=_LATE)]
+    server.faults = [Fault(409, late=True)]
+    looks = []
+
+    def look() -> None:
+        looks.append(1)
+        if len(looks) == 2:
+            server.land_late_commits()
+
+    server.on_fault = lambda: setattr(server, "on_load", look)
     report = ice.append(table, ids(3, 5))
     assert snapshots_of(table)[-1] == report.snapshot_id
     assert ids_of(table) == [0, 1, 2, 3, 4]
@@ -148,7 +152,7 @@ def test_a_branch_that_was_moved_back_does_not_rule_a_late_commit_out(
     first = snapshots_of(table)[0]
     ice.append(table, ids(3, 5))
     second = snapshots_of(table)[1]
-    server.faults = [Fault(503, after_seconds=2 * _LATE)]
+    server.faults = [Fault(503, late=True)]
     moved = catalog.load_table("db.t")
 
     def roll_back() -> None:
@@ -159,7 +163,7 @@ def test_a_branch_that_was_moved_back_does_not_rule_a_late_commit_out(
     with pytest.raises(ice.CommitUnknownError):
         ice.append(table, ids(5, 7))
     moved.refresh().manage_snapshots().set_current_snapshot(second).commit()
-    server.wait_for_late_commits()
+    server.land_late_commits()
     assert ids_of(table) == list(range(7))
     _check_files(table)
 
@@ -177,10 +181,10 @@ def test_each_verb_that_lands_late_finds_its_files(
         "compact": lambda: ice.compact(table, min_files=2),
         "commit_files": lambda: ice.commit_files(table, ice.write_files(table, ids(5, 6))),
     }[verb]
-    server.faults = [Fault(409, after_seconds=_LATE)]
+    server.faults = [Fault(409, late=True)]
     with pytest.raises(ice.CommitUnknownError):
         run()
-    server.wait_for_late_commits()
+    server.land_late_commits()
     expected = {"merge": [0, 1, 2, 3, 4, 9], "delete": [0, 2, 3, 4], "compact": [0, 1, 2, 3, 4]}
     assert ids_of(table) == expected.get(verb, [0, 1, 2, 3, 4, 5])
     assert len(snapshots_of(table)) == 3
@@ -195,11 +199,11 @@ def test_a_table_that_is_created_late_finds_its_files(
     served: tuple[RestServer, RestCatalog], status: int | None
 ) -> None:
     server, catalog = served
-    server.faults = [Fault(status, after_seconds=_LATE)]
+    server.faults = [Fault(status, late=True)]
     with pytest.raises(ice.CommitUnknownError):
         ice.load(ids(0, 3), "db.new", catalog=catalog, engine="local", table_properties=_waits())
     assert not catalog.table_exists("db.new")
-    server.wait_for_late_commits()
+    server.land_late_commits()
     table = catalog.load_table("db.new")
     assert ids_of(table) == [0, 1, 2]
     assert len(markers_of(table)) == 1

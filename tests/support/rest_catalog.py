@@ -49,13 +49,13 @@ class Fault:
 
     Attributes:
         status: The answer; None: the connection is closed without one.
-        commits: Whether the commit happens.
-        after_seconds: How long after the answer it happens; None: before the answer.
+        commits: Whether the commit happens before the answer.
+        late: Whether it happens later, when `RestServer.land_late_commits` is called.
     """
 
     status: int | None
     commits: bool = False
-    after_seconds: float | None = None
+    late: bool = False
 
 
 class RestServer:
@@ -65,40 +65,46 @@ class RestServer:
         uri: The address.
         backend: The catalog behind it.
         faults: What happens to the next requests to commit.
-        silent_seconds: How long requests to commit wait before they are carried out.
+        released: Requests to commit wait until this is set.
         load_status: What requests for tables are answered with; None: the table.
         load_status_after_commit: The same, from the next fault on.
         on_fault: Called before a fault's answer.
+        on_load: Called before a table is looked up.
     """
 
     def __init__(self, folder: Path) -> None:
         self.backend = make_catalog(folder)
         self.warehouse = f"file://{folder}/warehouse"
         self.faults: list[Fault] = []
-        self.silent_seconds = 0.0
+        self.released = threading.Event()
+        self.released.set()
         self.load_status: int | None = None
         self.load_status_after_commit: int | None = None
         self.on_fault: Callable[[], object] | None = None
+        self.on_load: Callable[[], object] | None = None
         self._lock = threading.Lock()
         self._under_way = 0
-        self._late: list[threading.Thread] = []
+        self._late: list[tuple[Identifier, bytes]] = []
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,))
         self._thread.start()
         self.uri = f"http://127.0.0.1:{self._http.server_address[1]}"
 
     def stop(self) -> None:
-        """Wait for what is late, and end."""
-        self.wait_for_late_commits()
+        """Wait for what is under way, and end."""
+        self.released.set()
+        self.wait_for_requests()
         self._http.shutdown()
         self._thread.join()
         self._http.server_close()
         self.backend.close()
 
-    def wait_for_late_commits(self) -> None:
-        """Wait until every commit that a fault has put off is done."""
+    def land_late_commits(self) -> None:
+        """Carry out every commit that a fault has put off; a refusal is told to nobody."""
+        refusals = (CommitFailedException, NoSuchTableError, TableAlreadyExistsError, ValueError)
         while self._late:
-            self._late.pop().join()
+            with contextlib.suppress(*refusals):
+                self._commit(*self._late.pop(0))
 
     def wait_for_requests(self) -> None:
         """Wait until the requests to commit that nobody waits for any more are carried out."""
@@ -109,7 +115,7 @@ class RestServer:
         """Carry out a request, or not, and give the answer: a status, and JSON."""
         self._under_way += 1
         try:
-            time.sleep(self.silent_seconds)
+            self.released.wait()
             return self._commit_or_fail(identifier, body)
         finally:
             self._under_way -= 1
@@ -119,24 +125,14 @@ class RestServer:
             fault = self.faults.pop(0) if self.faults else None
         if fault is None:
             return 200, self._commit(identifier, body)
-        if fault.after_seconds is not None:
-            late = threading.Thread(
-                target=self._commit_late, args=(identifier, body, fault.after_seconds)
-            )
-            self._late.append(late)
-            late.start()
+        if fault.late:
+            self._late.append((identifier, body))
         elif fault.commits:
             self._commit(identifier, body)
         self.load_status = self.load_status_after_commit
         if self.on_fault is not None:
             self.on_fault()
         return fault.status, _error(fault.status or 0, "as the test asks for")
-
-    def _commit_late(self, identifier: Identifier, body: bytes, seconds: float) -> None:
-        time.sleep(seconds)
-        refusals = (CommitFailedException, NoSuchTableError, TableAlreadyExistsError, ValueError)
-        with contextlib.suppress(*refusals):  # nobody waits for the answer
-            self._commit(identifier, body)
 
     def _commit(self, identifier: Identifier, body: bytes) -> dict[str, Any]:
         request = CommitTableRequest.model_validate_json(body)
@@ -149,6 +145,8 @@ class RestServer:
         """A table."""
         if self.load_status is not None:
             return self.load_status, _error(self.load_status, "as the test asks for")
+        if self.on_load is not None:
+            self.on_load()
         table = self.backend.load_table(identifier)
         return 200, _described(table.metadata, table.metadata_location)
 
@@ -247,19 +245,20 @@ def _error(status: int, text: str) -> dict[str, Any]:
 
 
 @contextmanager
-def rest_catalog(
-    folder: Path, *, timeout_seconds: float | None = None
-) -> Iterator[tuple[RestServer, RestCatalog]]:
-    """A server, and a catalog that asks it; requests may be given up after a time."""
+def rest_catalog(folder: Path) -> Iterator[tuple[RestServer, RestCatalog]]:
+    """A server, and a catalog that asks it."""
     server = RestServer(folder)
     catalog = RestCatalog("rest", uri=server.uri, warehouse=server.warehouse)
-    if timeout_seconds is not None:
-        catalog._session.mount("http://", _Impatient(timeout_seconds))
     try:
         yield server, catalog
     finally:
         catalog.close()
         server.stop()
+
+
+def impatient(catalog: RestCatalog, *, seconds: float) -> None:
+    """Have a catalog give requests up after a time."""
+    catalog._session.mount("http://", _Impatient(seconds))
 
 
 class _Impatient(HTTPAdapter):
