@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from unittest import mock
 
@@ -203,9 +204,17 @@ def test_a_catalog_that_says_yes_and_does_nothing_is_not_asked_for_ever(
     unchanged = CommitTableResponse(
         metadata=audit.table.metadata, metadata_location=audit.table.metadata_location
     )
-    monkeypatch.setattr(catalog, "commit_table", lambda *_: unchanged)
+    asked = []
+
+    def commit_table(*_: object) -> CommitTableResponse:
+        asked.append(None)
+        time.sleep(0.002)  # the time is part of what the catalog is asked for
+        return unchanged
+
+    monkeypatch.setattr(catalog, "commit_table", commit_table)
     with pytest.raises(ice.CommitUnknownError, match="said yes, and the table is as it was"):
         audit.publish(head, "L")
+    assert len(asked) <= 5
 
 
 def test_a_dropped_branch_forgets_its_load(audit: AuditBranch) -> None:
