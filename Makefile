@@ -10,7 +10,7 @@ JAVA := .venv-interop
 JAVA_STAMP := $(JAVA)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test torture lint format bench bench-spark bench-quick peers java interop soak soak-load docs test-spark conformance spark-matrix test-docs clean
+.PHONY: help install demo test test-long torture lint format bench bench-spark bench-quick peers java interop soak soak-load docs test-spark conformance spark-matrix test-docs clean
 
 help:  ## What there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -33,8 +33,11 @@ install: $(STAMP)  ## The environment, in .venv
 demo: $(DEMO_STAMP)  ## Load a table on Spark, change it, read it inside a limit beside PyIceberg; DEMO="--rows 100000"
 	$(BIN)/icestream demo $(DEMO)
 
-test: install  ## All tests
+test: install  ## The tests of a change (about 10 minutes on 2 cores)
 	$(BIN)/python -m pytest -n 3  # on two cores, as tests wait for disks and Spark
+
+test-long: install  ## The longer tests: Spark, clusters, Connect, documents, faults, memory (minutes)
+	$(BIN)/python -m pytest -n 3 -m 'slow and not soak and not interop'
 
 torture: install  ## Kills, faulty stores and catalogs, signals, bit flips, memory (minutes); TORTURE="--seed 7 --scale 10 signals"
 	$(BIN)/python -m tests.torture $(TORTURE)
@@ -112,8 +115,8 @@ docs: install  ## The documentation as a site, in build/site
 test-docs: install  ## Every block of code in the documents, Spark's too, and the site (minutes)
 	$(BIN)/python -m pytest -m 'slow or not slow' tests/docs
 
-soak: install  ## The long versions of the memory tests
-	$(BIN)/python -m pytest -m slow
+soak: install  ## The memory tests with large data (long, and 10 GB of disk)
+	$(BIN)/python -m pytest -m soak
 
 SCALE ?= 10GB
 soak-load: install  ## Parquet loaded on Spark inside 4 GB of memory; SCALE=55GB (3.3 times that of disk, root for the cgroup)

@@ -1,4 +1,4 @@
-"""What holds for all tests: some run only when `-m` asks for them (`make soak`, `make interop`)."""
+"""What holds for all tests: some run only when `-m` asks for them (`make test-long`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-_ON_DEMAND = ("slow", "interop")
+_ON_DEMAND = ("slow", "soak", "interop")
 _SPARK = "tests/spark/"
 
 # Half of what a Spark of a few seconds takes is Java's second compiler, which is for longer runs.
@@ -20,7 +20,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave tests marked `slow` or `interop` out of a run that has no `-m`."""
+    """Leave tests marked `slow`, `soak` or `interop` out of a run that has no `-m`."""
     if config.option.markexpr:
         return
     left_out = [item for item in items if any(item.get_closest_marker(name) for name in _ON_DEMAND)]

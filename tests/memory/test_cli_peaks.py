@@ -47,9 +47,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "name",
     [
         "out.parquet",
-        pytest.param("out.json", marks=pytest.mark.slow),
-        pytest.param("out.csv", marks=pytest.mark.slow),
-        pytest.param("out.arrow", marks=pytest.mark.slow),
+        pytest.param("out.json", marks=pytest.mark.soak),
+        pytest.param("out.csv", marks=pytest.mark.soak),
+        pytest.param("out.arrow", marks=pytest.mark.soak),
     ],
 )
 def test_a_scan_to_a_file_takes_no_more_than_its_limit(folder: Path, name: str) -> None:

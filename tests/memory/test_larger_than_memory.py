@@ -40,8 +40,9 @@ def _in_cgroup(engine: str, place: tuple[str, str, str]) -> CgroupReport:
     return run_under_memory_cgroup(_CGROUP_BYTES, [sys.executable, "-c", _CHILD, *arguments])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "shape", ["one_row_group", pytest.param("one_orc_file", marks=pytest.mark.slow)]
+    "shape", ["one_row_group", pytest.param("one_orc_file", marks=pytest.mark.soak)]
 )
 def test_a_file_larger_than_the_memory_of_the_process_is_read_to_its_end(shapes, shape):
     place = shapes.place(shape, _FILE_MB)

@@ -25,9 +25,15 @@ _LARGE = {
 
 
 @pytest.mark.parametrize(
-    "mode", ["copy-on-write", pytest.param("merge-on-read", marks=pytest.mark.slow)]
+    "mode", ["copy-on-write", pytest.param("merge-on-read", marks=pytest.mark.soak)]
 )
-@pytest.mark.parametrize("case", _SMALL.values(), ids=_SMALL.keys())
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=name, marks=() if name == "fits" else pytest.mark.slow)
+        for name, case in _SMALL.items()
+    ],
+)
 def test_a_merge_takes_no_more_than_its_limit(
     tmp_path: Path, case: tuple[int, int, int, str, bool], mode: str
 ) -> None:
@@ -47,7 +53,7 @@ def test_a_merge_takes_no_more_than_its_limit(
     assert report.peak_rss_growth_bytes <= result["memory_limit_bytes"] + _BESIDE_BYTES
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(1000)
 @pytest.mark.parametrize("mode", _MODES)
 @pytest.mark.parametrize("case", _LARGE.values(), ids=_LARGE.keys())

@@ -42,38 +42,43 @@ def _measured(directory: str, load: Load) -> ProcessReport:
     return report
 
 
-@pytest.mark.parametrize("partitions", [pytest.param(10, marks=pytest.mark.slow), 300])
+@pytest.mark.parametrize("partitions", [pytest.param(10, marks=pytest.mark.soak), 300])
 def test_random_partitions_stay_inside_the_limit(directory: str, partitions: int) -> None:
     report = _measured(directory, Load(1_000_000, partitions, memory="16MB"))
     assert report.result["spilled_bytes"] > 0
 
 
+@pytest.mark.slow
 def test_sorted_partitions_stay_inside_the_limit_without_a_spill(directory: str) -> None:
     report = _measured(directory, Load(1_000_000, 300, "sorted", memory="16MB"))
     assert report.result["spilled_bytes"] == 0
 
 
+@pytest.mark.slow
 def test_few_partitions_stay_inside_the_limit_without_a_spill(directory: str) -> None:
     report = _measured(directory, Load(1_000_000, 2, memory="32MB"))
     assert report.result["spilled_bytes"] == 0
 
 
-@pytest.mark.parametrize("partitions", [pytest.param(0, marks=pytest.mark.slow), 100])
+@pytest.mark.slow
+@pytest.mark.parametrize("partitions", [pytest.param(0, marks=pytest.mark.soak), 100])
 def test_a_sorted_table_stays_inside_the_limit(directory: str, partitions: int) -> None:
     report = _measured(directory, Load(1_000_000, partitions, memory="16MB", sorted_table=True))
     assert report.result["spilled_bytes"] > 0
 
 
+@pytest.mark.slow
 def test_many_columns_stay_inside_the_limit(directory: str) -> None:
     _measured(directory, Load(20_000, 20, memory="32MB", columns=400))
 
 
+@pytest.mark.slow
 def test_narrow_rows_stay_inside_the_limit(directory: str) -> None:
     """Rows of 16 bytes: what it takes to sort them is more than they are."""
     _measured(directory, Load(4_000_000, 100, memory="16MB", columns=2))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_ten_times_the_rows_take_the_same_memory(tmp_path: Path) -> None:
     one, ten = (
         _measured(str(_new_folder(tmp_path, rows)), Load(rows, 8, memory="16MB"))
@@ -89,7 +94,7 @@ def _new_folder(path: Path, number: int) -> Path:
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("load", "spills"),

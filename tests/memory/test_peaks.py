@@ -12,7 +12,7 @@ _MB = 1_000_000
 _BESIDE_BYTES = 64 * _MB
 
 
-@pytest.mark.parametrize("rows", [500_000, 1_000_000])
+@pytest.mark.parametrize("rows", [500_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("shape", ["events_parquet", "events_orc"])
 def test_streaming_takes_less_than_a_tenth_of_the_table(shapes, shape, rows):  # S1.5
     place = shapes.place(shape, rows)
@@ -26,12 +26,17 @@ def test_streaming_takes_less_than_a_tenth_of_the_table(shapes, shape, rows):  #
 @pytest.mark.parametrize(
     ("shape", "size", "ten_times"),
     [
-        ("one_row_group", (24,), (240,)),
-        ("one_orc_file", (24,), (240,)),
-        ("files", (20, 4, 50_000, 50_000), (200, 4, 50_000, 50_000)),
-        ("deletes", (6,), (60,)),
+        pytest.param("one_row_group", (24,), (240,), id="row group"),
+        pytest.param("one_orc_file", (24,), (240,), id="orc", marks=pytest.mark.slow),
+        pytest.param(
+            "files",
+            (20, 4, 50_000, 50_000),
+            (200, 4, 50_000, 50_000),
+            id="files",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param("deletes", (6,), (60,), id="deletes", marks=pytest.mark.slow),
     ],
-    ids=["row group", "orc", "files", "deletes"],
 )
 def test_ten_times_the_data_takes_the_same_memory(shapes, shape, size, ten_times):
     one, ten = (measured(shapes.place(shape, *each), memory="16MB") for each in (size, ten_times))
@@ -42,6 +47,7 @@ def test_ten_times_the_data_takes_the_same_memory(shapes, shape, size, ten_times
     assert ten.peak_rss_growth_bytes <= 1.2 * one.peak_rss_growth_bytes + 8 * _MB
 
 
+@pytest.mark.slow
 def test_footers_of_files_that_were_read_are_let_go(shapes):
     """Files of 200 columns and 10 row groups: a footer takes 2 MB as Arrow holds it."""
     limit_bytes = 32 * _MB
@@ -61,17 +67,26 @@ _SHAPES = {
 }
 
 
-@pytest.mark.parametrize("shape", _SHAPES.values(), ids=_SHAPES.keys())
+_LATER = ("row group", "orc")  # their quick test is that of ten times the data
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        pytest.param(shape, id=name, marks=pytest.mark.slow if name in _LATER else ())
+        for name, shape in _SHAPES.items()
+    ],
+)
 def test_the_limit_holds_for_every_shape(shapes, shape):
     _assert_limit_holds(shapes.place(*shape), 64 * _MB, ice.TaskOrder())
 
 
-@pytest.mark.parametrize("shape", ["narrow", "wide"])
+@pytest.mark.parametrize("shape", ["narrow", pytest.param("wide", marks=pytest.mark.slow)])
 def test_the_limit_holds_with_many_streams(shapes, shape):
     _assert_limit_holds(shapes.place(shape), 128 * _MB, ice.ArrivalOrder(8))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("megabytes", [64, 128, 256])
 @pytest.mark.parametrize(
     "order", [ice.TaskOrder(), ice.ArrivalOrder(1), ice.ArrivalOrder(8)], ids=repr
@@ -81,7 +96,7 @@ def test_the_limit_holds_for_every_shape_order_and_size(shapes, shape, order, me
     _assert_limit_holds(shapes.place(*shape), megabytes * _MB, order)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("rows", [2_000_000, 10_000_000])
 @pytest.mark.parametrize("shape", ["events_parquet", "events_orc"])
 def test_streaming_a_large_table_takes_less_than_a_tenth_of_it(shapes, shape, rows):  # S1.5

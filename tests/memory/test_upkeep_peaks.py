@@ -38,7 +38,7 @@ def _append(table: Table, number: int) -> None:
 @pytest.mark.parametrize(
     "partitioned",
     [
-        pytest.param(False, marks=pytest.mark.slow, id="unpartitioned"),
+        pytest.param(False, marks=pytest.mark.soak, id="unpartitioned"),
         pytest.param(True, id="partitioned"),
     ],
 )

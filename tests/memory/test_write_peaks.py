@@ -14,6 +14,7 @@ _MB = 1_000_000
 _BESIDE_BYTES = 64 * _MB
 _TARGET = "write.target-file-size-bytes"
 _BLOOM = "write.parquet.bloom-filter-enabled.column."
+_QUICK = ("narrow", "400 columns", "texts that grow", "random numbers", "lists of structs")
 _SMALL = {
     "narrow": ("narrow", 3_000_000, "64MB", {}),
     "narrow, small files": ("narrow", 2_000_000, "64MB", {_TARGET: "4000000"}),
@@ -49,7 +50,13 @@ def _load(
     return report
 
 
-@pytest.mark.parametrize("case", _SMALL.values(), ids=_SMALL)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=name, marks=() if name in _QUICK else pytest.mark.slow)
+        for name, case in _SMALL.items()
+    ],
+)
 def test_a_load_takes_no_more_than_its_limit(
     tmp_path: Path, case: tuple[str, int, str, dict[str, str]]
 ) -> None:
@@ -60,6 +67,7 @@ def test_a_load_takes_no_more_than_its_limit(
     assert report.peak_rss_growth_bytes <= limit + _BESIDE_BYTES
 
 
+@pytest.mark.slow
 def test_ten_times_the_rows_take_no_more_memory(tmp_path: Path) -> None:
     (tmp_path / "short").mkdir()
     (tmp_path / "long").mkdir()
@@ -68,7 +76,7 @@ def test_ten_times_the_rows_take_no_more_memory(tmp_path: Path) -> None:
     assert long.peak_rss_growth_bytes <= short.peak_rss_growth_bytes + 16 * _MB
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_slow_object_store_does_not_have_the_file_gather_in_memory(tmp_path: Path) -> None:
     rows, limit = 2_000_000, 32 * _MB
     with s3_server() as endpoint, LatencyProxy(endpoint, latency_seconds=0.25) as proxy:
@@ -80,7 +88,7 @@ def test_a_slow_object_store_does_not_have_the_file_gather_in_memory(tmp_path: P
     assert report.max_arrow_pool_bytes <= limit + 40 * _MB
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(1000)
 @pytest.mark.parametrize("case", _LARGE.values(), ids=_LARGE)
 def test_a_large_load_takes_no_more_than_its_limit(
