@@ -547,17 +547,34 @@ def _check_arrival(
         )
 
 
-@settings(
-    max_examples=25,
-    deadline=None,
-    # Shrinking would take minutes: each try builds a table.
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+def _settings(examples: int) -> settings:
+    return settings(
+        max_examples=examples,
+        deadline=None,
+        # Shrinking would take minutes: each try builds a table.
+        phases=[Phase.explicit, Phase.reuse, Phase.generate],
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+
+
+@_settings(8)
 @given(recipe=_recipes, data=st.data())
 def test_a_scan_gives_the_rows_of_the_model_and_of_pyiceberg(
     catalog: Catalog, recipe: _Recipe, data: st.DataObject
 ) -> None:
+    _check_scans(catalog, recipe, data)
+
+
+@pytest.mark.slow
+@_settings(50)
+@given(recipe=_recipes, data=st.data())
+def test_many_scans_give_the_rows_of_the_model_and_of_pyiceberg(
+    catalog: Catalog, recipe: _Recipe, data: st.DataObject
+) -> None:
+    _check_scans(catalog, recipe, data)
+
+
+def _check_scans(catalog: Catalog, recipe: _Recipe, data: st.DataObject) -> None:
     model = _build(catalog, recipe)
     for number in range(4):
         asked = data.draw(_scans(model.table.schema()), label=f"scan {number}")
