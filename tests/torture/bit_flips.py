@@ -1,9 +1,9 @@
 """One flipped bit in a file of a table: the rows are right, or a typed error says what is damaged.
 
-Pages of Parquet files that icestream writes have checksums, and so have deletion vectors: damage
-there must never give other rows. Parquet footers, ORC files, Avro manifests and JSON metadata have
-none, whoever writes them: of them it is asked that whatever is noticed is a typed error, that
-nothing crashes or hangs, and that nothing is written to the table from what was misread in pages.
+Pages and footers of Parquet files that icestream writes have checksums, and so have deletion
+vectors: damage there must never give other rows. ORC files, Avro manifests, JSON metadata and the
+footers of Puffin files have none, whoever writes them: of them it is asked that whatever is noticed
+is a typed error, and that nothing crashes or hangs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _KINDS = {
     "pages of data": True,
     "pages of deletes": True,
     "deletion vectors": True,
-    "footers": False,
+    "footers": True,
     "puffin footers": False,
     "orc": False,
     "manifests": False,

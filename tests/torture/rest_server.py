@@ -30,6 +30,7 @@ _COMMIT_RATE, _LOAD_RATE = 0.4, 0.05
 _AFTER = (400, 401, 403, 404, 409, 409, 419, 500, 502, 503, 504, "cut", "garbage")
 _BEFORE = (400, 403, 409, 500, 503, "cut")
 _LATE_SECONDS = 5.0
+_TABLE_PARTS = ("v1", "namespaces", "db", "tables", "t")
 
 
 class RestServer:
@@ -125,6 +126,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._control(parts[1])
         elif parts[-1].startswith("config"):
             self._say(200, {"defaults": {}, "overrides": {}})
+        elif len(parts) < len(_TABLE_PARTS):
+            self._refuse(404, "there is no such thing here")  # tokens, after a false 401
         elif backend.drawn(_LOAD_RATE):
             self._lie(backend.random.choice((500, 503, "cut", "garbage")))
         else:
@@ -132,8 +135,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         backend = self.backend
-        name = _name(self.path.strip("/").split("/"))
+        parts = self.path.strip("/").split("/")
         body = self.rfile.read(int(self.headers["Content-Length"]))
+        if len(parts) < len(_TABLE_PARTS):
+            self._refuse(404, "there is no such thing here")
+            return
+        name = _name(parts)
         if not backend.drawn(_COMMIT_RATE):
             self._commit(name, body)
             return
