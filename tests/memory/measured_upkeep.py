@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import icestream as ice  # isort: skip
 import icestream.upkeep.compact  # isort: skip  # Imports are no part of what is measured.
+import icestream.upkeep.health  # isort: skip
 import icestream.upkeep.orphans  # isort: skip
 
 from pathlib import Path
@@ -21,9 +22,17 @@ def compact(directory: str, memory: str, target_file_bytes: int) -> dict[str, An
     return report.to_dict()
 
 
-def orphans(directory: str) -> dict[str, Any]:
+def orphans(directory: str, memory: str = "64MB") -> dict[str, Any]:
     """Look for orphans of the table `db.t`."""
     catalog = make_catalog(Path(directory))
-    report = ice.orphans(catalog.load_table("db.t"), older_than=0)
+    report = ice.orphans(catalog.load_table("db.t"), older_than=0, memory=memory)
     catalog.close()
     return {"count": report.count, "files_referenced": report.files_referenced}
+
+
+def health(directory: str, memory: str = "64MB") -> dict[str, Any]:
+    """Look at the health of the table `db.t`."""
+    catalog = make_catalog(Path(directory))
+    report = ice.health(catalog.load_table("db.t"), memory=memory)
+    catalog.close()
+    return {"files": report.files, "partitions": report.partitions}

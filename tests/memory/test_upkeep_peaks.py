@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from tests.support.tables import make_catalog
 
 _MB = 1_000_000
 _FILES, _FILE_ROWS = 12, 250_000
+_MANY_FILES = 50_000
 _SCHEMA = pa.schema(
     [("id", pa.int64()), ("part", pa.int64()), ("a", pa.float64()), ("text", pa.string())]
 )
@@ -57,18 +57,48 @@ def test_a_compaction_takes_no_more_than_its_limit(tmp_path: Path, partitioned: 
     assert report.peak_rss_growth_bytes <= (48 + 64) * _MB
 
 
-def test_looking_for_orphans_among_ten_thousand_files_takes_little(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def many_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table of 50,000 files and 30 columns, in several manifests, with a stray."""
+    directory = tmp_path_factory.mktemp("many")
+    catalog = make_catalog(directory)
+    table = catalog.create_table("db.t", pa.schema([(f"c{n}", pa.int64()) for n in range(30)]))
+    (written,) = ice.write_files(table, pa.table({f"c{n}": [n] for n in range(30)}))
+    first = Path(written.path.removeprefix("file://"))
+    (first.parent / "stray.parquet").write_bytes(b"stray")
+    # Files need not exist: nothing but metadata is read.
+    paths = (first.with_name(f"{first.stem}-{number}.parquet") for number in range(_MANY_FILES))
+    ice.commit_files(table, [replace(written, path=f"file://{path}") for path in paths])
+    catalog.close()
+    return directory
+
+
+@pytest.mark.slow
+def test_looking_for_orphans_among_fifty_thousand_files_stays_inside_the_limit(
+    many_files: Path,
+) -> None:
+    report = run_in_fresh_process(measured_upkeep.orphans, str(many_files), "64MB")
+    assert report.result["count"] == 2
+    assert report.result["files_referenced"] > _MANY_FILES
+    assert report.peak_rss_growth_bytes <= 30 * _MB
+
+
+@pytest.mark.slow
+def test_the_health_of_fifty_thousand_files_stays_inside_the_limit(many_files: Path) -> None:
+    report = run_in_fresh_process(measured_upkeep.health, str(many_files), "64MB")
+    assert report.result == {"files": _MANY_FILES, "partitions": 1}
+    assert report.peak_rss_growth_bytes <= 30 * _MB
+
+
+def test_looking_for_orphans_with_ten_thousand_strays_takes_little(tmp_path: Path) -> None:
     catalog = make_catalog(tmp_path)
     table = catalog.create_table("db.t", pa.schema([("id", pa.int64())]))
     (written,) = ice.write_files(table, pa.table({"id": [1]}))
-    first = Path(written.path.removeprefix("file://"))
-    paths = [first.with_name(f"{first.stem}-{number}.parquet") for number in range(10_000)]
-    for path in paths:
-        os.link(first, path)
-    first.unlink()
-    ice.commit_files(table, [replace(written, path=f"file://{path}") for path in paths])
-    (first.parent / "stray.parquet").write_bytes(b"stray")
+    folder = Path(written.path.removeprefix("file://")).parent
+    for number in range(10_000):
+        (folder / f"stray-{number}.parquet").touch()
+    ice.commit_files(table, [written])
     catalog.close()
-    report = run_in_fresh_process(measured_upkeep.orphans, str(tmp_path))
-    assert report.result == {"count": 1, "files_referenced": 10_004}
-    assert report.peak_rss_growth_bytes <= 30 * _MB
+    report = run_in_fresh_process(measured_upkeep.orphans, str(tmp_path), "4MB")
+    assert report.result == {"count": 10_000, "files_referenced": 5}
+    assert report.peak_rss_growth_bytes <= 20 * _MB

@@ -30,6 +30,7 @@ _TEXT_WIDTH = 96
         "icestream health shop.orders --branch main",
         "icestream health shop.orders --json",
     ),
+    memory=True,
 )
 @click.argument("table", type=TableName())
 @click.option("--branch", metavar="NAME", help="The branch to look at; main if left out.")
@@ -41,7 +42,7 @@ def health(settings: Settings, table: str, branch: str | None) -> None:
     import icestream as ice
 
     with settings.open_table(table) as opened:
-        report = ice.health(opened, branch=branch)
+        report = ice.health(opened, branch=branch, memory=settings.budget())
     advice = [in_options(each, table) for each in report.advice]
     settings.show(
         {**report.to_dict(), "table": table, "advice": advice},

@@ -5,33 +5,62 @@ from __future__ import annotations
 import heapq
 import time
 from bisect import bisect_right
-from dataclasses import dataclass, field, replace
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
-from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestFile
+import numpy as np
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.typedef import Record
 
-from icestream.commit.change import partition_values
 from icestream.commit.landing import TableLanding, check_branch
 from icestream.errors import InvalidArgumentError
+from icestream.memory import DEFAULT_MEMORY, MemoryBudget, as_budget
 from icestream.report import HealthReport, PartitionHealth, SizeBucket
 from icestream.upkeep.advice import advise
 from icestream.upkeep.folder import Folder
-from icestream.upkeep.manifest_entries import live_files, manifests_of
+from icestream.upkeep.manifest_entries import (
+    CONTENT,
+    FILE_SIZE,
+    PARTITION,
+    RECORD_COUNT,
+    live_values,
+    manifests_of,
+)
 from icestream.upkeep.markers import Markers
+from icestream.upkeep.partition_sizes import Partitions, PartitionSizes
 from icestream.upkeep.sizes import small_below, target_bytes_of
 
 # Bounds of the histogram, in target files.
 _BOUNDS = (1 / 64, 1 / 16, 1 / 4, 3 / 4, 5 / 4, 2)
 _LARGEST = 10
+_COUNTED = (
+    "files",
+    "rows",
+    "bytes",
+    "small_files",
+    "delete_files",
+    "delete_bytes",
+    "position_deletes",
+    "equality_deletes",
+    "manifests",
+    "manifest_bytes",
+)
 _DEAD_AFTER_MS = 60 * 60 * 1000
 
 
-def health(table: Table, *, branch: str | None = None) -> HealthReport:
+def health(
+    table: Table,
+    *,
+    branch: str | None = None,
+    memory: int | str | MemoryBudget = DEFAULT_MEMORY,
+) -> HealthReport:
     """Tell what a table is made of: file sizes, deletes, partitions, snapshots, metadata.
 
     Only metadata is read: the branch's manifests, and the list of files in the metadata folder.
@@ -39,6 +68,7 @@ def health(table: Table, *, branch: str | None = None) -> HealthReport:
     Args:
         table: The table; it is refreshed.
         branch: The branch to look at; the main one by default.
+        memory: The limit in bytes, or a string such as `"64MB"`, or a budget to share.
 
     Returns:
         The facts, and advice in plain sentences, which is empty for a table in good order.
@@ -46,8 +76,8 @@ def health(table: Table, *, branch: str | None = None) -> HealthReport:
     Raises:
         CatalogError: If metadata can't be read.
 
-    Memory: a few hundred bytes for each partition, and what reading manifests
-        takes, of which a file leaves nothing.
+    Memory: at most the limit: 60 bytes for each partition, on disk beyond a quarter of it. A file
+        leaves nothing.
     """
     if not isinstance(table, Table):
         raise InvalidArgumentError(f"the table is a {type(table).__name__}: give a PyIceberg Table")
@@ -57,10 +87,10 @@ def health(table: Table, *, branch: str | None = None) -> HealthReport:
     name = branch or MAIN_BRANCH
     check_branch(metadata, name, table=landing.name)
     head = metadata.snapshot_by_name(name)
-    manifests = list(manifests_of(table.io, head.manifest_list)) if head else []
-    tally = _Tally(metadata)
-    for manifest, file in live_files(table.io, manifests):
-        tally.add(manifest, file)
+    with closing(_Tally(table, as_budget(memory))) as tally:
+        if head is not None:
+            tally.count(head.manifest_list)
+        facts = tally.facts()
     dead, in_flight = _writes(table)
     made_ms = [snapshot.timestamp_ms for snapshot in metadata.snapshots]
     report = HealthReport(
@@ -68,14 +98,12 @@ def health(table: Table, *, branch: str | None = None) -> HealthReport:
         branch=name,
         snapshot_id=head.snapshot_id if head else None,
         format_version=metadata.format_version,
-        **tally.facts(),
+        **facts,
         snapshots=len(made_ms),
         oldest_snapshot_ms=min(made_ms, default=None),
         newest_snapshot_ms=max(made_ms, default=None),
         branches=_refs(metadata, SnapshotRefType.BRANCH),
         tags=_refs(metadata, SnapshotRefType.TAG),
-        manifests=len(manifests),
-        manifest_bytes=sum(manifest.manifest_length for manifest in manifests),
         metadata_bytes=len(table.io.new_input(table.metadata_location)),
         writes_in_flight=in_flight,
         writes_dead=dead,
@@ -83,131 +111,189 @@ def health(table: Table, *, branch: str | None = None) -> HealthReport:
     return replace(report, advice=advise(report), seconds=time.monotonic() - started)
 
 
-@dataclass(slots=True)
-class _Partition:
-    """What a partition amounts to."""
-
-    values: Record | None
-    files: int = 0
-    rows: int = 0
-    bytes: int = 0
-    small_files: int = 0
-    small_bytes: int = 0
-
-
-@dataclass(slots=True)
 class _Tally:
-    """Counts files as they go by."""
+    """Counts files as they go by.
 
-    metadata: TableMetadata
-    target_bytes: int = 0
-    bounds: list[int] = field(default_factory=list)
-    files: int = 0
-    rows: int = 0
-    bytes: int = 0
-    small_files: int = 0
-    delete_files: int = 0
-    delete_bytes: int = 0
-    position_deletes: int = 0
-    equality_deletes: int = 0
-    buckets: list[list[int]] = field(default_factory=lambda: [[0, 0] for _ in (*_BOUNDS, None)])
-    partitions: dict[tuple[int, Any], _Partition] = field(default_factory=dict)
+    Args:
+        table: The table.
+        budget: What partitions are on lease from.
+    """
 
-    def __post_init__(self) -> None:
-        self.target_bytes = target_bytes_of(self.metadata.properties, self.metadata.schema())
-        self.bounds = [int(self.target_bytes * share) for share in _BOUNDS]
+    def __init__(self, table: Table, budget: MemoryBudget) -> None:
+        self._io = table.io
+        self._metadata = table.metadata
+        self._target_bytes = target_bytes_of(table.metadata.properties, table.metadata.schema())
+        self._small_below = small_below(self._target_bytes)
+        self._bounds = [int(self._target_bytes * share) for share in _BOUNDS]
+        self._buckets = [[0, 0] for _ in (*_BOUNDS, None)]
+        self._partitions = PartitionSizes(budget)
+        self._manifest_list: str | None = None
+        self._counts: Counter[str] = Counter()
 
-    def add(self, manifest: ManifestFile, file: DataFile) -> None:
-        """Count a file."""
-        if manifest.content == ManifestContent.DATA:
-            self._add_data(file)
-        else:
-            self._add_delete(file)
+    def close(self) -> None:
+        """Drop everything."""
+        self._partitions.close()
 
-    def _add_data(self, file: DataFile) -> None:
-        size, rows = file.file_size_in_bytes, file.record_count
-        self.files += 1
-        self.rows += rows
-        self.bytes += size
-        bucket = self.buckets[bisect_right(self.bounds, size)]
+    def count(self, manifest_list: str) -> None:
+        """Count the files of a snapshot."""
+        self._manifest_list = manifest_list
+        places = _Places()
+        manifests = places.follow(self._manifests())
+        fields = (PARTITION, RECORD_COUNT, FILE_SIZE, CONTENT)
+        for manifest, values in live_values(self._io, manifests, *fields):
+            place = places.of(manifest)
+            if manifest.content == ManifestContent.DATA:
+                self._count_data(values, manifest.partition_spec_id, *place)
+            else:
+                self._count_delete(values)
+
+    def _manifests(self) -> Iterator[ManifestFile]:
+        assert self._manifest_list is not None
+        for manifest in manifests_of(self._io, self._manifest_list):
+            self._counts["manifests"] += 1
+            self._counts["manifest_bytes"] += manifest.manifest_length
+            yield manifest
+
+    def _count_data(self, values: Record, spec_id: int, manifest: int, entry: int) -> None:
+        partition, rows, size = values[0], values[1], values[2]
+        self._counts["files"] += 1
+        self._counts["rows"] += rows
+        self._counts["bytes"] += size
+        bucket = self._buckets[bisect_right(self._bounds, size)]
         bucket[0] += 1
         bucket[1] += size
-        key = (file.spec_id or 0, partition_values(file))
-        partition = self.partitions.get(key)
-        if partition is None:
-            partition = self.partitions[key] = _Partition(file.partition)
-        partition.files += 1
-        partition.rows += rows
-        partition.bytes += size
-        if size < small_below(self.target_bytes):
-            self.small_files += 1
-            partition.small_files += 1
-            partition.small_bytes += size
+        is_small = size < self._small_below
+        self._counts["small_files"] += is_small
+        # Of a text: the hashes of numbers are not spread, and those of -1 and -2 are the same.
+        key = hash(f"{spec_id} {[partition[n] for n in range(len(partition))]!r}")
+        self._partitions.add(
+            key,
+            rows=rows,
+            size=size,
+            is_small=is_small,
+            spec_id=spec_id,
+            manifest=manifest,
+            entry=entry,
+        )
 
-    def _add_delete(self, file: DataFile) -> None:
-        self.delete_files += 1
-        self.delete_bytes += file.file_size_in_bytes
-        if file.content == DataFileContent.EQUALITY_DELETES:
-            self.equality_deletes += file.record_count
-        else:
-            self.position_deletes += file.record_count
+    def _count_delete(self, values: Record) -> None:
+        self._counts["delete_files"] += 1
+        self._counts["delete_bytes"] += values[2]
+        by_value = values[3] == DataFileContent.EQUALITY_DELETES.value
+        self._counts["equality_deletes" if by_value else "position_deletes"] += values[1]
 
     def facts(self) -> dict[str, Any]:
-        """What the report says of files, deletes and partitions."""
-        largest = heapq.nlargest(_LARGEST, self.partitions.items(), key=lambda item: item[1].bytes)
-        mean = self.bytes / len(self.partitions) if self.partitions else 0
+        """What the report says of files, deletes, partitions and manifests."""
+        sums = _PartitionSums(self._metadata.default_spec_id, self._target_bytes)
+        for some in self._partitions.partitions():
+            sums.add(some)
+        counts = self._counts
+        largest = sums.largest()
+        mean = counts["bytes"] / sums.count if sums.count else 0
         return {
-            "files": self.files,
-            "rows": self.rows,
-            "bytes": self.bytes,
-            "target_file_bytes": self.target_bytes,
-            "small_below_bytes": small_below(self.target_bytes),
-            "small_files": self.small_files,
-            "compactable_files": self._compactable_files(),
+            **{name: counts[name] for name in _COUNTED},
+            "target_file_bytes": self._target_bytes,
+            "small_below_bytes": self._small_below,
+            "compactable_files": sums.compactable_files(),
             "file_sizes": tuple(
                 SizeBucket(below, files, size)
-                for below, (files, size) in zip([*self.bounds, None], self.buckets, strict=True)
+                for below, (files, size) in zip([*self._bounds, None], self._buckets, strict=True)
             ),
-            "delete_files": self.delete_files,
-            "delete_bytes": self.delete_bytes,
-            "position_deletes": self.position_deletes,
-            "equality_deletes": self.equality_deletes,
-            "delete_ratio": self.position_deletes / self.rows if self.rows else 0.0,
-            "partitions": len(self.partitions),
-            "largest_partitions": tuple(
-                self._described(spec_id, partition) for (spec_id, _), partition in largest
-            ),
-            "skew": largest[0][1].bytes / mean if mean else 0.0,
+            "delete_ratio": counts["position_deletes"] / counts["rows"] if counts["rows"] else 0.0,
+            "partitions": sums.count,
+            "largest_partitions": tuple(self._described(largest)),
+            "skew": float(largest[0]["bytes"] / mean) if mean else 0.0,
         }
 
-    def _compactable_files(self) -> int:
-        """Small files that `compact` would make fewer; those of older specs go together."""
-        together: dict[Any, list[int]] = {}
-        for (spec_id, values), partition in self.partitions.items():
-            key = values if spec_id == self.metadata.default_spec_id else None
-            files_and_bytes = together.setdefault(key, [0, 0])
-            files_and_bytes[0] += partition.small_files
-            files_and_bytes[1] += partition.small_bytes
-        return sum(
-            files
-            for files, size in together.values()
-            if files > 1 and -(-size // self.target_bytes) < files
-        )
+    def _described(self, largest: Sequence[Any]) -> Iterator[PartitionHealth]:
+        """Partitions with their names, which are read once more where they came up first."""
+        wanted = {(int(row["manifest"]), int(row["entry"])) for row in largest}
+        values: dict[tuple[int, int], Record] = {}
+        numbers = {manifest for manifest, _ in wanted}
+        if wanted and self._manifest_list is not None:
+            for number, manifest in enumerate(manifests_of(self._io, self._manifest_list)):
+                if number in numbers:
+                    entries = live_values(self._io, [manifest], PARTITION)
+                    for entry, (_, read) in enumerate(entries):
+                        if (number, entry) in wanted:
+                            values[number, entry] = read[0]
+        for row in largest:
+            place = (int(row["manifest"]), int(row["entry"]))
+            yield self._named(values[place], row)
 
-    def _described(self, spec_id: int, partition: _Partition) -> PartitionHealth:
-        spec = self.metadata.specs()[spec_id]
+    def _named(self, values: Record, row: Any) -> PartitionHealth:
+        spec = self._metadata.specs()[int(row["spec_id"])]
         try:
-            named = spec.partition_to_path(partition.values, self.metadata.schema())  # type: ignore[arg-type]
+            named = spec.partition_to_path(values, self._metadata.schema())
         except Exception:  # its column may have been dropped
-            named = str(partition.values)
+            named = str(values)
         return PartitionHealth(
             partition=named if spec.fields else "",
-            spec_id=spec_id,
-            files=partition.files,
-            small_files=partition.small_files,
-            rows=partition.rows,
-            bytes=partition.bytes,
+            spec_id=spec.spec_id,
+            files=int(row["files"]),
+            small_files=int(row["small_files"]),
+            rows=int(row["rows"]),
+            bytes=int(row["bytes"]),
         )
+
+
+class _Places:
+    """Numbers manifests, some of which are read ahead, and the entries in them."""
+
+    def __init__(self) -> None:
+        self._coming: deque[tuple[str, int]] = deque()
+        self._path: str | None = None
+        self._manifest = self._entry = 0
+
+    def follow(self, manifests: Iterable[ManifestFile]) -> Iterator[ManifestFile]:
+        """The same manifests, numbered."""
+        for number, manifest in enumerate(manifests):
+            self._coming.append((manifest.manifest_path, number))
+            yield manifest
+
+    def of(self, manifest: ManifestFile) -> tuple[int, int]:
+        """The number of the next entry's manifest, and of the entry in it."""
+        if manifest.manifest_path != self._path:
+            while self._path != manifest.manifest_path:  # one without files has no entries
+                self._path, self._manifest = self._coming.popleft()
+            self._entry = -1
+        self._entry += 1
+        return self._manifest, self._entry
+
+
+class _PartitionSums:
+    """What the report says of all partitions together."""
+
+    def __init__(self, default_spec_id: int, target_bytes: int) -> None:
+        self.count = 0
+        self._default_spec_id = default_spec_id
+        self._target_bytes = target_bytes
+        self._largest: list[Any] = []
+        self._compactable = 0
+        self._older_files = self._older_bytes = 0
+
+    def add(self, some: Partitions) -> None:
+        """Take partitions in."""
+        self.count += len(some)
+        order = np.argsort(some["bytes"], kind="stable")[::-1][:_LARGEST]
+        largest = [*self._largest, *some[order].copy()]
+        self._largest = heapq.nlargest(_LARGEST, largest, key=lambda row: int(row["bytes"]))
+        is_current = some["spec_id"] == self._default_spec_id
+        files, size = some["small_files"], some["small_bytes"]
+        fewer = (files > 1) & (-(-size // self._target_bytes) < files)
+        self._compactable += int(files[is_current & fewer].sum())
+        self._older_files += int(files[~is_current].sum())
+        self._older_bytes += int(size[~is_current].sum())
+
+    def largest(self) -> list[Any]:
+        """The largest partitions."""
+        return self._largest
+
+    def compactable_files(self) -> int:
+        """Small files that `compact` would make fewer; those of older specs go together."""
+        older = self._older_files
+        fewer = -(-self._older_bytes // self._target_bytes) < older
+        return self._compactable + (older if older > 1 and fewer else 0)
 
 
 def _writes(table: Table) -> tuple[int, int]:

@@ -156,6 +156,33 @@ def test_partitions_are_counted_and_the_largest_named(catalog: SqlCatalog) -> No
     assert (report.small_files, report.compactable_files) == (4, 2)
 
 
+def test_partitions_are_named_though_manifests_without_files_come_before(
+    catalog: SqlCatalog,
+) -> None:
+    table = _partitioned(catalog)
+    for n in range(3):
+        _append(table, 100 * n, "a", "b")
+    ice.delete(table, "part = 'a'")  # manifests that say no more than what was removed
+    _append(table, 500, "c", "c", "c")
+    report = ice.health(table, memory="1MB")
+    assert report.manifests > 2
+    named = {each.partition: each.rows for each in report.largest_partitions}
+    assert named == {"part=b": 30, "part=c": 30}
+
+
+@pytest.mark.parametrize("memory", ["64MB", "20kB"])
+def test_many_partitions_are_counted_inside_the_limit(catalog: SqlCatalog, memory: str) -> None:
+    table = catalog.create_table("db.many", pa.schema([("p", pa.int64())]))
+    with table.update_spec() as update:
+        update.add_identity("p")
+    ice.append(table, pa.table({"p": [*range(-200, 200), *[-1] * 1000]}))
+    ice.append(table, pa.table({"p": range(-200, 100)}))
+    report = ice.health(table, memory=memory)
+    assert (report.partitions, report.files, report.rows) == (400, 700, 1700)
+    assert report.largest_partitions[0].partition == "p=-1"
+    assert report.largest_partitions[0].rows == 1002
+
+
 def test_files_of_older_specs_are_compactable_together(catalog: SqlCatalog) -> None:
     table = _partitioned(catalog)
     _append(table, 0, "a", "b")
