@@ -10,7 +10,12 @@ from typing import Any
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from icestream.errors import ChecksFailedError, CommitConflictError, SchemaMismatchError
+from icestream.errors import (
+    ChecksFailedError,
+    CommitConflictError,
+    CommitUnknownError,
+    SchemaMismatchError,
+)
 from icestream.memory import DEFAULT_MEMORY
 from icestream.pipeline.checks import Check, CheckResult
 from icestream.pipeline.load_report import LoadReport
@@ -173,8 +178,8 @@ class AuditGate:
             table = create_new_table(planned, target.catalog)
         try:
             yield table
-        except ChecksFailedError:
-            raise
+        except (ChecksFailedError, CommitUnknownError):
+            raise  # what may still land must find the table
         except BaseException:
             drop_new_table(table, self.known.created_uuid, self.branch)
             raise

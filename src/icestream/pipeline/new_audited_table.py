@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import uuid
 from contextlib import ExitStack
 from typing import Any
 
@@ -14,7 +15,9 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.typedef import Identifier
 
 from icestream.commit.new_table import NewTable, TableCreatedError
 from icestream.errors import SchemaMismatchError
@@ -24,7 +27,10 @@ from icestream.pipeline.load_progress import LoadProgress
 from icestream.pipeline.load_spec import LoadSpec
 from icestream.pipeline.load_target import LoadTarget
 from icestream.pipeline.local_rows import LocalRows
+from icestream.redaction import error_text
 
+_RENAME_AT_ONCE = ("pyiceberg.catalog.hive", "pyiceberg.catalog.rest", "pyiceberg.catalog.sql")
+_ASIDE = "icestream_drop"
 _log = logging.getLogger(__name__)
 
 
@@ -83,6 +89,9 @@ def create_new_table(planned: NewTable, catalog: Catalog) -> Table:
 def drop_new_table(table: Table, created_uuid: str | None, branch: str) -> bool:
     """Drop a table and its files, if it is the one that was created here and nobody uses it yet.
 
+    It is renamed first, so that nobody can commit to it any more, and looked at once more: what
+    was committed after the first look is not lost.
+
     Args:
         table: The table.
         created_uuid: Of the table that was created here; None if none was.
@@ -93,24 +102,84 @@ def drop_new_table(table: Table, created_uuid: str | None, branch: str) -> bool:
     """
     if created_uuid is None:
         return False
-    name = ".".join(table.name())
+    catalog, name = table.catalog, table.name()
     try:
-        metadata = table.refresh().metadata
-        if str(metadata.table_uuid) != created_uuid or not set(metadata.refs) <= {
-            MAIN_BRANCH,
-            branch,
-        }:
+        if not _is_unused(table.refresh().metadata, created_uuid, branch):
             return False
-        start = metadata.snapshot_by_name(MAIN_BRANCH)
-        if start is not None and (start.parent_snapshot_id or _rows_of(start.summary)):
+        if not _renames_at_once(catalog):
+            _log.warning(
+                "%s was created by a load that failed. It has no rows and stays: in this catalog "
+                "it can't be dropped without a chance that rows are lost which others add now",
+                ".".join(name),
+            )
             return False
-        table.catalog.purge_table(table.name())
+        aside = (*name[:-1], f"{name[-1]}_{_ASIDE}_{uuid.uuid4().hex}")
+        _rename(catalog, name, aside)
     except NoSuchTableError:
         return True
     except Exception as error:
-        _log.warning("%s was created by a load that failed, and not dropped: %s", name, error)
+        _say_left(name, error)
         return False
-    return True
+    return _drop_renamed(catalog, name, aside, created_uuid, branch)
+
+
+def _rename(catalog: Catalog, name: Identifier, new_name: Identifier) -> None:
+    """Rename a table; an error after it was renamed does not count."""
+    try:
+        catalog.rename_table(name, new_name)
+    except Exception:
+        if catalog.table_exists(name):
+            raise
+
+
+def _drop_renamed(
+    catalog: Catalog, name: Identifier, aside: Identifier, created_uuid: str, branch: str
+) -> bool:
+    """Drop a table that nobody else can commit to any more; or give it its name back."""
+    try:
+        if _is_unused(catalog.load_table(aside).metadata, created_uuid, branch):
+            catalog.purge_table(aside)
+            return True
+    except BaseException as error:
+        _say_left(aside, error)
+        if not isinstance(error, Exception):
+            raise
+        return False
+    try:
+        _rename(catalog, aside, name)
+    except Exception as error:
+        _log.error(
+            "%s has rows that were added while it was about to be dropped. It is called %s now, "
+            "and could not be given its name back: %s",
+            ".".join(name),
+            ".".join(aside),
+            error_text(error, catalog.properties),
+        )
+    return False
+
+
+def _is_unused(metadata: TableMetadata, created_uuid: str, branch: str) -> bool:
+    """Whether a table is the one that was created here, and only its own load was there."""
+    if str(metadata.table_uuid) != created_uuid:
+        return False
+    if not set(metadata.refs) <= {MAIN_BRANCH, branch}:
+        return False
+    start = metadata.snapshot_by_name(MAIN_BRANCH)
+    return start is None or not (start.parent_snapshot_id or _rows_of(start.summary))
+
+
+def _renames_at_once(catalog: Catalog) -> bool:
+    """Whether a table has its new name in the same moment in which the old one is gone.
+
+    PyIceberg's other catalogs copy the entry and then delete the old one: what is committed in
+    between is lost.
+    """
+    modules = {kind.__module__ for kind in type(catalog).__mro__}
+    return not modules.isdisjoint(_RENAME_AT_ONCE)
+
+
+def _say_left(name: Identifier, error: BaseException) -> None:
+    _log.warning("%s was created by a load that failed, and not dropped: %s", ".".join(name), error)
 
 
 def _rows_of(summary: object) -> bool:
