@@ -173,6 +173,11 @@ class StagedHooks(Protocol):
     """What a transaction asks of a change that is staged in it."""
 
     @property
+    def makes_snapshot(self) -> bool:
+        """Whether it is a snapshot; or only a look at what others have done."""
+        ...
+
+    @property
     def snapshot_id(self) -> int: ...
 
     @property
@@ -210,7 +215,6 @@ class _StagedProducer:
     def __init__(self, hooks: StagedHooks, transaction: Transaction) -> None:
         self._hooks = hooks
         self._transaction = transaction
-        self._snapshot_id = hooks.snapshot_id
         self._starting_snapshot_id = hooks.base_snapshot_id
         self._target_branch = hooks.branch
         self._commit_window: object = None
@@ -218,16 +222,33 @@ class _StagedProducer:
     def _refresh_for_retry(self) -> None:
         """The hooks look at the metadata anew each time."""
 
-    def _validate_concurrency(self) -> None:
-        """The hooks validate when they produce."""
+    @property
+    def makes_snapshot(self) -> bool:
+        return self._hooks.makes_snapshot
 
-    def _commit(self) -> UpdatesAndRequirements:
+    @property
+    def _snapshot_id(self) -> int:
+        """The snapshot whose presence tells PyIceberg that the transaction was committed."""
+        for producer in () if self.makes_snapshot else self._transaction._snapshot_producers:
+            if not isinstance(producer, _StagedProducer) or producer.makes_snapshot:
+                return producer._snapshot_id
+        return self._hooks.snapshot_id
+
+    def _validate_concurrency(self) -> None:
+        """Snapshots are validated when they are produced."""
+        if not self.makes_snapshot:
+            self._produced()
+
+    def _produced(self) -> UpdatesAndRequirements:
         try:
-            updates, requirements = self._hooks.produce(self._transaction.table_metadata)
+            return self._hooks.produce(self._transaction.table_metadata)
         except CommitConflictError as error:
             raise StagedConflictError(str(error)) from error
         except CommitError as error:
             raise StagedCommitError(str(error)) from error
+
+    def _commit(self) -> UpdatesAndRequirements:
+        updates, requirements = self._produced()
         # A transaction keeps one requirement of each type: a second branch's would be dropped.
         staged = self._transaction._requirements
         asserted = {r.ref for r in staged if isinstance(r, AssertRefSnapshotId)}

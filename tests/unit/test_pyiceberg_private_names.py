@@ -312,6 +312,7 @@ def test_a_commit_is_sent_once_and_the_table_object_knows_it(tmp_path: Path) -> 
 class _Hooks:
     """A change that sets a property, and writes down what it is asked."""
 
+    makes_snapshot = True
     snapshot_id = 7
     branch = "main"
     base_snapshot_id: int | None = None

@@ -15,7 +15,7 @@ from icestream.commit.committer import Committed, Committer
 from icestream.commit.in_flight import InFlightWrite
 from icestream.commit.new_table import Creation
 from icestream.commit.sent import refreshed
-from icestream.commit.staged import StagedChange
+from icestream.commit.staged import StagedChange, StagedLook
 from icestream.errors import CatalogError, InvalidArgumentError
 from icestream.redaction import error_text
 from icestream.write.target import WriteTarget
@@ -47,6 +47,9 @@ class TableLanding:
         """The table for writers, as `refresh` gave it."""
         return _target(self._table, metadata)
 
+    def note(self, change: Change) -> None:
+        """A change that found nothing to do is done."""
+
     def land(self, change: Change, in_flight: InFlightWrite | None) -> Committed:
         """Commit; when it returns, the files belong to the table."""
         committed = Committer(self._table, change, in_flight).commit()
@@ -77,10 +80,20 @@ class TransactionLanding:
         """The table for writers, with what the transaction has staged so far."""
         return _target(self._table, metadata)
 
+    def note(self, change: Change) -> None:
+        """A change that found nothing to do must still find nothing when all is committed."""
+        if isinstance(self._transaction, CreateTableTransaction) or change.only_adds:
+            return
+        base_id = self._base_id(change)
+        stage(self._transaction, StagedLook(self._table, change, base_snapshot_id=base_id))
+
+    def _base_id(self, change: Change) -> int | None:
+        head = self._planned.snapshot_by_name(change.branch)
+        return head.snapshot_id if head else None
+
     def land(self, change: Change, in_flight: InFlightWrite | None) -> Committed:
         """Stage; the marker stays until the transaction is settled."""
-        head = self._planned.snapshot_by_name(change.branch)
-        base_id = head.snapshot_id if head else None
+        base_id = self._base_id(change)
         staged = StagedChange(self._table, change, in_flight, base_snapshot_id=base_id)
         stage(self._transaction, staged)
         says_nothing = isinstance(self._transaction, CreateTableTransaction) and not isinstance(

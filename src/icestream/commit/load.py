@@ -262,6 +262,8 @@ class Load:
                 if not before.files:  # They have markers.
                     in_flight.mark()  # Also where no data file was written: manifests will be.
                 committed = landing.land(change, in_flight)
+            else:
+                landing.note(change)
         except BaseException as error:
             writer.abort()
             if isinstance(error, InvalidArgumentError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.table.update import AssertRefSnapshotId, UpdatesAndRequirements
 
 from icestream.commit.attempt import attempt
 from icestream.commit.change import Change
@@ -16,6 +16,7 @@ from icestream.commit.producer import Produced
 from icestream.commit.retry import Backoff
 from icestream.commit.schema_change import apply_schema_change
 from icestream.commit.sent import SentCommit, refreshed
+from icestream.commit.validate import validate
 from icestream.errors import (
     CommitConflictError,
     CommitError,
@@ -34,6 +35,8 @@ class StagedChange:
         base_snapshot_id: The head of the branch in the catalog when the change was planned: not
             what the transaction has staged on top.
     """
+
+    makes_snapshot = True
 
     def __init__(
         self,
@@ -57,9 +60,7 @@ class StagedChange:
         """Where it goes."""
         return self._change.branch
 
-    def lasting(
-        self, metadata: TableMetadata
-    ) -> tuple[tuple[TableUpdate, ...], tuple[TableRequirement, ...]]:
+    def lasting(self, metadata: TableMetadata) -> UpdatesAndRequirements:
         """What is staged once: the schema, and the load id."""
         _, updates, requirements = apply_schema_change(
             self._change.schema, metadata, table=self._name
@@ -74,9 +75,7 @@ class StagedChange:
             )
         return updates, requirements
 
-    def produce(
-        self, metadata: TableMetadata
-    ) -> tuple[tuple[TableUpdate, ...], tuple[TableRequirement, ...]]:
+    def produce(self, metadata: TableMetadata) -> UpdatesAndRequirements:
         """What is staged anew for each try: the snapshot.
 
         What others have committed since the change was planned lies below what the transaction has
@@ -153,3 +152,55 @@ class StagedChange:
         delete_files(self._table.io, [path for a in self._attempts for path in a.paths])
         if self._in_flight is not None:
             self._in_flight.abandon()
+
+
+class StagedLook:
+    """A change that found nothing to do: what others add until the commit may prove it wrong.
+
+    Args:
+        table: The transaction's table.
+        change: What it would have done.
+        base_snapshot_id: As of `StagedChange`.
+    """
+
+    makes_snapshot = False
+
+    def __init__(self, table: Table, change: Change, *, base_snapshot_id: int | None) -> None:
+        self._table = table
+        self._change = change
+        self.base_snapshot_id = base_snapshot_id
+        self.branch = change.branch
+        self.snapshot_id = table.metadata.new_snapshot_id()  # is in no table
+
+    def lasting(self, metadata: TableMetadata) -> UpdatesAndRequirements:
+        """Nothing."""
+        return (), ()
+
+    def produce(self, metadata: TableMetadata) -> UpdatesAndRequirements:
+        """Nothing but the requirement that the branch is where it was looked at.
+
+        Raises:
+            CommitConflictError: If others have added what the change would have had to see.
+        """
+        head = self._table.metadata.snapshot_by_name(self.branch)
+        validate(
+            self._change,
+            self._table.metadata,
+            self._table.io,
+            base_id=self.base_snapshot_id,
+            head=head,
+            table=".".join(self._table.name()),
+        )
+        ref = metadata.refs.get(self.branch)
+        return (), (
+            AssertRefSnapshotId(ref=self.branch, snapshot_id=ref.snapshot_id if ref else None),
+        )
+
+    def landed(self) -> None:
+        """There is nothing to tidy up."""
+
+    def failed(self, error: BaseException | None) -> None:
+        """There is nothing to delete."""
+
+    def discard(self) -> None:
+        """There is nothing to delete."""

@@ -445,3 +445,128 @@ def test_rows_are_right_with_deletes_staged_before(catalog: SqlCatalog) -> None:
         assert ice.delete(transaction, "id < 4").rows_deleted == 2
         assert ice.delete(transaction, "id < 4").snapshot_id is None
     assert rows_of(table) == [(4, 0), (5, 0)]
+
+
+# Changes that find nothing to do
+
+
+_NOTHING: dict[str, Callable[[Transaction], object]] = {
+    "delete": lambda t: ice.delete(t, "id >= 10"),
+    "overwrite": lambda t: ice.overwrite(t, ids(0, 0), where="id >= 10"),
+    "merge": lambda t: ice.merge(t, ids(10, 12), on="id", when_not_matched="ignore"),
+}
+
+
+@pytest.mark.parametrize("nothing", _NOTHING.values(), ids=_NOTHING.keys())
+@pytest.mark.parametrize(
+    "beside",
+    [
+        lambda t: None,
+        lambda t: t.set_properties({"colour": "red"}),
+        lambda t: ice.append(t, ids(3, 4)),
+    ],
+    ids=["nothing else", "a property", "an append"],
+)
+def test_rows_that_a_staged_change_would_have_had_to_see_refuse_the_transaction(
+    catalog: SqlCatalog,
+    other: SqlCatalog,
+    nothing: Callable[[Transaction], Any],
+    beside: Callable[[Transaction], object],
+) -> None:
+    table = make_table(catalog, **_QUICK)
+    ice.append(table, ids(0, 3))
+    for first in (True, False):
+        transaction = table.refresh().transaction()
+        if first:
+            beside(transaction)
+        assert nothing(transaction).snapshot_id is None
+        if not first:
+            beside(transaction)
+        theirs = other.load_table("db.t")
+        ice.append(theirs, ids(10, 12))
+        _refused(transaction)
+        assert ids_of(table) == [0, 1, 2, 10, 11]
+        assert "colour" not in table.properties
+        assert markers_of(table) == []
+        ice.delete(theirs, "id >= 10")
+
+
+@pytest.mark.parametrize("nothing", _NOTHING.values(), ids=_NOTHING.keys())
+def test_other_rows_do_not(
+    catalog: SqlCatalog, other: SqlCatalog, nothing: Callable[[Transaction], object]
+) -> None:
+    table = make_table(catalog, **_QUICK)
+    ice.append(table, ids(0, 3))
+    transaction = table.transaction()
+    nothing(transaction)
+    ice.append(transaction, ids(3, 4))
+    transaction.set_properties({"colour": "red"})
+    ice.append(other.load_table("db.t"), ids(4, 6))
+    transaction.commit_transaction()
+    assert ids_of(table) == [0, 1, 2, 3, 4, 5]
+    assert table.properties["colour"] == "red"
+
+
+def test_a_property_is_set_beside_a_delete_of_nothing_and_rows_of_others(
+    catalog: SqlCatalog, other: SqlCatalog
+) -> None:
+    """No snapshot would tell whether the transaction was committed before: it was not."""
+    table = make_table(catalog, **_QUICK)
+    ice.append(table, ids(0, 3))
+    transaction = table.transaction()
+    ice.delete(transaction, "id >= 10")
+    transaction.set_properties({"colour": "red"})
+    ice.append(other.load_table("db.t"), ids(4, 6))
+    transaction.commit_transaction()
+    assert table.refresh().properties["colour"] == "red"
+
+
+def test_a_transaction_that_was_committed_is_known_by_its_snapshot_beside_a_delete_of_nothing(
+    catalog: SqlCatalog,
+) -> None:
+    table = make_table(catalog, **_QUICK)
+    ice.append(table, ids(0, 3))
+    transaction = table.transaction()
+    ice.delete(transaction, "id >= 10")
+    ice.append(transaction, ids(3, 4))
+    with after_commits(catalog, _FALSE):
+        transaction.commit_transaction()
+    assert ids_of(table) == [0, 1, 2, 3]
+    assert len(snapshots_of(table)) == 2
+
+
+def test_a_new_table_takes_a_delete_of_nothing(catalog: SqlCatalog) -> None:
+    transaction = catalog.create_table_transaction("db.new", SCHEMA)
+    ice.append(transaction, ids(0, 3))
+    ice.delete(transaction, "id >= 10")
+    transaction.commit_transaction()
+    assert ids_of(catalog.load_table("db.new")) == [0, 1, 2]
+
+
+# A transaction that is given up
+
+
+def test_what_an_abandoned_transaction_leaves_is_found_by_orphans(catalog: SqlCatalog) -> None:
+    table = make_table(catalog)
+    ice.append(table, ids(0, 3))
+    before = listing(table)
+
+    def abandon() -> None:
+        with table.transaction() as transaction:
+            ice.append(transaction, ids(3, 5))
+            ice.delete(transaction, "id = 1")
+            raise RuntimeError("the caller's own")
+
+    with pytest.raises(RuntimeError, match="own"):
+        abandon()
+    assert ids_of(table) == [0, 1, 2]
+    left = listing(table) - before
+    assert {name.partition("/")[0] for name in left} == {"data", "metadata"}
+    assert len(markers_of(table)) == 2
+    kept = ice.orphans(table, older_than=0)
+    assert kept.count == 0  # this process runs: the writes may still be committed
+    with mock.patch("icestream.upkeep.markers._runs_here", return_value=False):
+        found = ice.orphans(table, older_than=0, delete=True)
+    assert found.files_deleted == len(left)
+    assert listing(table) == before
+    assert ids_of(table) == [0, 1, 2]
