@@ -14,6 +14,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
+import icestream as ice
 from tests.memory import measured_scan
 from tests.support.delete_files import commit_position_deletes
 from tests.support.process import ProcessReport, run_in_fresh_process
@@ -82,6 +83,15 @@ class Shapes:
         table = self._create(name, numbers.schema)
         first = write_parquet_file(table, numbers, row_group_rows=group_rows, **_NO_DICTIONARY)
         commit_files(table, [_copy(first, number) for number in range(count)])
+
+    def _deleted_half(self, name: str, rows: int) -> None:
+        """One file, every other row of which is deleted by position."""
+        numbers = pa.table({"id": np.arange(rows)})
+        properties = {"format-version": "2", "write.delete.mode": "merge-on-read"}
+        odd = numbers.append_column("odd", pa.array(np.arange(rows) % 2))
+        table = self._catalog.create_table(name, odd.schema, properties=properties)
+        ice.append(table, odd)
+        ice.delete(table, "odd = 1")
 
     def _narrow(self, name: str) -> None:
         self._files(name, 8, 2, 1_500_000, 500_000)

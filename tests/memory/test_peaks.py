@@ -47,6 +47,14 @@ def test_ten_times_the_data_takes_the_same_memory(shapes, shape, size, ten_times
     assert ten.peak_rss_growth_bytes <= 1.2 * one.peak_rss_growth_bytes + 8 * _MB
 
 
+def test_millions_of_deleted_positions_of_one_file_are_read_in_the_limit(shapes):
+    """As integers they would take 24 MB, and twice that to sort them."""
+    limit_bytes = 32 * _MB
+    report = measured(shapes.place("deleted_half", 6_000_000), memory=limit_bytes)
+    assert report.result["rows"] == 3_000_000
+    assert report.peak_rss_growth_bytes <= limit_bytes + _BESIDE_BYTES
+
+
 @pytest.mark.slow
 def test_footers_of_files_that_were_read_are_let_go(shapes):
     """Files of 200 columns and 10 row groups: a footer takes 2 MB as Arrow holds it."""

@@ -1,16 +1,18 @@
-"""Deleted positions: from position delete files and deletion vectors, inside the budget.
+"""Deleted rows: from position delete files and deletion vectors, inside the budget.
 
-A delete file is read when the first split that needs it is. Small ones are kept, by data file,
-until the scan ends or the room is needed; large ones are streamed again for each data file, so that
-only the positions of files being read are ever held.
+A delete file is read when the first split that needs it is: streamed in batches, into one bitmap
+for each data file. What it may take is charged before it is read. Delete files that cover several
+data files are kept until the scan ends or the room is needed. From one whose bitmaps would take too
+much, only those of the data file being read are taken, out of the row groups that may hold them.
 """
 
 from __future__ import annotations
 
 import threading
-import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -20,26 +22,47 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
-from pyiceberg.table.puffin import MAGIC_BYTES, Footer, PuffinBlobMetadata
-from pyroaring import BitMap
 
 from icestream.errors import MemoryBudgetError
 from icestream.memory import Lease, MemoryBudget, format_bytes
+from icestream.read.deletion_vector import read_vector
 from icestream.read.files import RetryPolicy, open_file, retrying
 from icestream.read.footer import read_footer
+from icestream.read.position_set import Numbers, PositionSet, most_bytes
 from icestream.read.split import DeleteFile, Split
 
-Positions = npt.NDArray[np.int64]
 T = TypeVar("T")
 
-_NONE: Positions = np.empty(0, dtype=np.int64)
 _BATCH_ROWS = 65_536
+_LEAST_ROWS = 1_024
+_BATCH_SHARE = 256
+_READ_BYTES = 4 << 20  # A batch, the pages it comes from, and buffers.
+_FILE_BYTES = 512  # A path and an empty bitmap.
+_MEASURED_ROWS = 1 << 20
+_READ_SHARE = 8
+_KEPT_SHARE = 4
+
+
+class DeletedRows:
+    """The deleted positions of one data file, on the account until they are released."""
+
+    def __init__(self, positions: PositionSet, lease: Lease) -> None:
+        self.positions = positions
+        self._lease = lease
+
+    def keep_mask(self, first: int, count: int) -> pa.Array | None:
+        """Which of `count` rows from position `first` on are kept; None when all are."""
+        return self.positions.keep_mask(first, count)
+
+    def release(self) -> None:
+        """Give the bytes back. A second call does nothing."""
+        self._lease.release()
 
 
 class DeletedPositions:
-    """Sorted positions that are deleted from each data file, read on demand.
+    """What is deleted from each data file of a scan, read on demand.
 
-    Memory: what is kept is on lease from the budget, at most a quarter of it.
+    Memory: what is held is on lease from the budget; what is kept for later, a quarter at most.
     """
 
     def __init__(
@@ -53,32 +76,34 @@ class DeletedPositions:
         self._policy = policy
         self._stopped = stopped
         self._on_retry = on_retry
-        self._kept: OrderedDict[str, tuple[dict[str, Positions], Lease]] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[dict[str, PositionSet], Lease]] = OrderedDict()
+        self._too_large: set[str] = set()
+        self._reading: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
 
-    def of(self, split: Split) -> Positions:
-        """The deleted positions of a split's data file, sorted, without repeats."""
-        found = [self._from(delete, split) for delete in split.deletes]
-        found = [positions for positions in found if len(positions)]
-        if not found:
-            return _NONE
-        return np.unique(np.concatenate(found)) if len(found) > 1 else found[0]
-
-    def charge(self, positions: Positions) -> Lease:
-        """Put positions that a file being read holds on the account.
+    def of(self, split: Split) -> DeletedRows:
+        """The deleted positions of a split's data file.
 
         Raises:
-            MemoryBudgetError: If they alone are more than the limit.
+            MemoryBudgetError: If they may take more than the limit. Nothing was read.
         """
-        if positions.nbytes > self._budget.limit_bytes:
-            raise MemoryBudgetError(
-                f"the deleted positions of one file take {format_bytes(positions.nbytes)} and the "
-                f"limit is {format_bytes(self._budget.limit_bytes)}: raise memory, or rewrite the "
-                "file without its deleted rows",
-                needed_bytes=2 * positions.nbytes,
-                limit_bytes=self._budget.limit_bytes,
-            )
-        return self._budget.force(positions.nbytes)
+        rows = split.rows if split.row_groups is None else 0
+        needed = most_bytes(sum(delete.records for delete in split.deletes), rows)
+        if needed > self._budget.limit_bytes:
+            raise self._refusal(needed, split)
+        lease = self._budget.force(needed)
+        try:
+            if len(split.deletes) == 1:
+                positions = self._from(split.deletes[0], split)
+            else:
+                positions = PositionSet()
+                for delete in split.deletes:
+                    positions.update(self._from(delete, split))
+            lease.resize(positions.nbytes)
+        except BaseException:
+            lease.release()
+            raise
+        return DeletedRows(positions, lease)
 
     def close(self) -> None:
         """Drop everything kept."""
@@ -87,30 +112,68 @@ class DeletedPositions:
                 lease.release()
             self._kept.clear()
 
-    def _from(self, delete: DeleteFile, split: Split) -> Positions:
+    def _from(self, delete: DeleteFile, split: Split) -> PositionSet:
         io, path = split.context.io, split.path
         if delete.format == "puffin":
-            return self._retrying(lambda: _read_vector(io, delete, path), delete, split)
-        decoded_bytes = 16 * delete.records
-        if decoded_bytes > self._budget.limit_bytes // 8:
-            return self._retrying(lambda: _read_for(io, delete, path), delete, split)
-        with self._lock:  # one reader: the splits that wait are likely to need the same file
-            if delete.path in self._kept:
-                self._kept.move_to_end(delete.path)
-                return self._kept[delete.path][0].get(path, _NONE)
-            by_file = self._retrying(lambda: _read_all(io, delete), delete, split)
-            size = sum(p.nbytes for p in by_file.values())
-            if len(by_file) > 1:
-                self._make_room(size)
-                self._kept[delete.path] = (by_file, self._budget.force(size))
-            return by_file.get(path, _NONE)
+            with self._charged(delete.length or most_bytes(delete.records)):
+                return self._retrying(lambda: read_vector(io, delete, path), delete, split)
+        with self._lock:
+            reading = self._reading.setdefault(delete.path, threading.Lock())
+        with reading:  # One reader: the splits that wait are likely to need the same file.
+            found = self._known(delete, path)
+            if found is None:
+                with self._charged(min(_READ_BYTES, self._budget.limit_bytes // _READ_SHARE)):
+                    found = self._read(delete, split)
+            return found
 
-    def _make_room(self, size: int) -> None:
-        held = sum(lease.held_bytes for _, lease in self._kept.values())
-        while self._kept and held + size > self._budget.limit_bytes // 4:
-            _, (_, lease) = self._kept.popitem(last=False)
-            held -= lease.held_bytes
+    def _known(self, delete: DeleteFile, path: str) -> PositionSet | None:
+        with self._lock:
+            if delete.path not in self._kept:
+                return None
+            self._kept.move_to_end(delete.path)
+            return self._kept[delete.path][0].get(path) or PositionSet()
+
+    def _read(self, delete: DeleteFile, split: Split) -> PositionSet:
+        io, path = split.context.io, split.path
+        most = self._budget.limit_bytes // _READ_SHARE
+        rows = max(_LEAST_ROWS, min(_BATCH_ROWS, self._budget.limit_bytes // _BATCH_SHARE))
+        if delete.path not in self._too_large:
+            with self._charged(min(most, most_bytes(delete.records))):
+                by_file = self._retrying(lambda: _read_all(io, delete, most, rows), delete, split)
+                if by_file is not None:
+                    # Others need what is about other files, or about other parts of this one.
+                    if len(by_file) > 1 or split.row_groups is not None:
+                        self._keep(delete.path, by_file)
+                    return by_file.get(path) or PositionSet()
+            self._too_large.add(delete.path)
+        return self._retrying(lambda: _read_for(io, delete, path, rows), delete, split)
+
+    def _keep(self, path: str, by_file: dict[str, PositionSet]) -> None:
+        size = _held_bytes(by_file)
+        with self._lock:
+            held = sum(kept.held_bytes for _, kept in self._kept.values())
+            while self._kept and held + size > self._budget.limit_bytes // _KEPT_SHARE:
+                _, (_, oldest) = self._kept.popitem(last=False)
+                held -= oldest.held_bytes
+                oldest.release()
+            self._kept[path] = (by_file, self._budget.force(size))
+
+    @contextmanager
+    def _charged(self, size: int) -> Iterator[None]:
+        lease = self._budget.force(size)
+        try:
+            yield
+        finally:
             lease.release()
+
+    def _refusal(self, needed: int, split: Split) -> MemoryBudgetError:
+        limit = self._budget.limit_bytes
+        return MemoryBudgetError(
+            f"the deleted positions of {split.path} may take {format_bytes(needed)} and the limit "
+            f"is {format_bytes(limit)}: raise memory, or rewrite the file without its deleted rows",
+            needed_bytes=2 * needed,
+            limit_bytes=limit,
+        )
 
     def _retrying(self, action: Callable[[], T], delete: DeleteFile, split: Split) -> T:
         return retrying(
@@ -123,25 +186,47 @@ class DeletedPositions:
         )
 
 
-def _read_all(io: FileIO, delete: DeleteFile) -> dict[str, Positions]:
-    """Every position of a delete file, by data file."""
-    parts: dict[str, list[Positions]] = {}
-    for paths, positions in _batches(io, delete):
-        for code, path in enumerate(paths.dictionary.to_pylist()):
-            chosen = positions[_codes(paths) == code]
-            if len(chosen):
-                parts.setdefault(path, []).append(chosen)
-    return {path: np.unique(np.concatenate(found)) for path, found in parts.items()}
+def _read_all(
+    io: FileIO, delete: DeleteFile, most: int, batch_rows: int
+) -> dict[str, PositionSet] | None:
+    """Every position of a delete file, by data file; None if that takes more than `most` bytes."""
+    by_file: dict[str, PositionSet] = {}
+    unmeasured = 0
+    for paths, positions in _batches(io, delete, batch_rows):
+        for path, part in _runs(paths, positions):
+            by_file.setdefault(path, PositionSet()).add(part)
+        unmeasured += len(positions)
+        if unmeasured >= _MEASURED_ROWS or _FILE_BYTES * len(by_file) > most:
+            unmeasured = 0
+            if _held_bytes(by_file) > most:
+                return None
+    return by_file if _held_bytes(by_file) <= most else None
 
 
-def _read_for(io: FileIO, delete: DeleteFile, path: str) -> Positions:
+def _held_bytes(by_file: dict[str, PositionSet]) -> int:
+    return sum(_FILE_BYTES + positions.nbytes for positions in by_file.values())
+
+
+def _runs(paths: pa.DictionaryArray, positions: Numbers) -> Iterator[tuple[str, Numbers]]:
+    """The positions of each data file; files are sorted by path, those of careless writers not."""
+    codes = _codes(paths)
+    if (codes[1:] < codes[:-1]).any():
+        order = np.argsort(codes, kind="stable")
+        codes, positions = codes[order], positions[order]
+    bounds = [0, *(np.flatnonzero(codes[1:] != codes[:-1]) + 1).tolist(), len(codes)]
+    for start, end in pairwise(bounds):
+        if start < end:
+            yield paths.dictionary[int(codes[start])].as_py(), positions[start:end]
+
+
+def _read_for(io: FileIO, delete: DeleteFile, path: str, batch_rows: int) -> PositionSet:
     """The positions of one data file, streamed out of a large delete file."""
-    found: list[Positions] = []
-    for paths, positions in _batches(io, delete, only=path):
-        codes = pc.index_in(pa.array([path]), value_set=paths.dictionary.cast(pa.string()))[0]
-        if codes.is_valid:
-            found.append(positions[_codes(paths) == codes.as_py()])
-    return np.unique(np.concatenate(found)) if found else _NONE
+    found = PositionSet()
+    for paths, positions in _batches(io, delete, batch_rows, only=path):
+        code = pc.index_in(pa.scalar(path), value_set=paths.dictionary.cast(pa.string()))
+        if code.is_valid:
+            found.add(positions[_codes(paths) == code.as_py()])
+    return found
 
 
 def _codes(paths: pa.DictionaryArray) -> npt.NDArray[np.int32]:
@@ -150,10 +235,10 @@ def _codes(paths: pa.DictionaryArray) -> npt.NDArray[np.int32]:
 
 
 def _batches(
-    io: FileIO, delete: DeleteFile, only: str | None = None
-) -> Iterator[tuple[pa.DictionaryArray, Positions]]:
+    io: FileIO, delete: DeleteFile, rows: int, only: str | None = None
+) -> Iterator[tuple[pa.DictionaryArray, Numbers]]:
     with open_file(io, delete.path) as handle:
-        raw = _parquet(handle, only) if delete.format == "parquet" else _orc(handle)
+        raw = _parquet(handle, rows, only) if delete.format == "parquet" else _orc(handle, rows)
         for batch in raw:
             paths = batch.column("file_path")
             if not isinstance(paths, pa.DictionaryArray):
@@ -161,7 +246,7 @@ def _batches(
             yield paths, batch.column("pos").cast(pa.int64()).to_numpy(zero_copy_only=False)
 
 
-def _parquet(handle: pa.NativeFile, only: str | None) -> Iterator[pa.RecordBatch]:
+def _parquet(handle: pa.NativeFile, rows: int, only: str | None) -> Iterator[pa.RecordBatch]:
     file = pq.ParquetFile(
         handle,
         metadata=read_footer(handle).metadata,
@@ -177,9 +262,7 @@ def _parquet(handle: pa.NativeFile, only: str | None) -> Iterator[pa.RecordBatch
     ]
     left = sum(file.metadata.row_group(group).num_rows for group in groups)
     if groups:
-        for batch in file.iter_batches(
-            _BATCH_ROWS, groups, ["file_path", "pos"], use_threads=False
-        ):
+        for batch in file.iter_batches(rows, groups, ["file_path", "pos"], use_threads=False):
             left -= batch.num_rows
             yield batch
     if left:  # Arrow passes over pages of a kind that it does not know.
@@ -199,87 +282,14 @@ def _might_hold(group: pq.RowGroupMetaData, path: str) -> bool:
     return True
 
 
-def _orc(handle: pa.NativeFile) -> Iterator[pa.RecordBatch]:
+def _orc(handle: pa.NativeFile, rows: int) -> Iterator[pa.RecordBatch]:
     fragment = ds.OrcFileFormat().make_fragment(handle)
     scanner = ds.Scanner.from_fragment(
         fragment,
         columns=["file_path", "pos"],
-        batch_size=_BATCH_ROWS,
+        batch_size=rows,
         batch_readahead=1,
         fragment_readahead=1,
         use_threads=False,
     )
     yield from scanner.to_batches()
-
-
-def _read_vector(io: FileIO, delete: DeleteFile, path: str) -> Positions:
-    """The deletion vector of a data file: only its own bytes are read.
-
-    PyIceberg 0.12 drops where in the Puffin file a vector is, so the footer is asked. A replaced
-    vector may still be in the file; a newer one holds its positions too, so that taking all of them
-    is right.
-    """
-    with open_file(io, delete.path) as handle:
-        if delete.offset is not None and delete.length is not None:
-            return _decode_vector(handle.read_at(delete.length, delete.offset))
-        found = [
-            _decode_vector(_blob(handle, blob))
-            for blob in _puffin_footer(handle)
-            if blob.properties.get("referenced-data-file") == path
-        ]
-    return np.unique(np.concatenate(found)) if found else _NONE
-
-
-def _puffin_footer(handle: pa.NativeFile) -> list[PuffinBlobMetadata]:
-    size = handle.size()
-    tail = handle.read_at(12, max(size - 12, 0))
-    if len(tail) < 12 or tail[8:] != MAGIC_BYTES:
-        raise ValueError("not a Puffin file: it does not end with the magic bytes")
-    if tail[4] != 0:
-        raise ValueError("the Puffin file has a compressed footer, which is not supported")
-    length = int.from_bytes(tail[:4], "little")
-    footer: list[PuffinBlobMetadata] = Footer.model_validate_json(
-        handle.read_at(length, size - 12 - length)
-    ).blobs
-    return footer
-
-
-def _blob(handle: pa.NativeFile, blob: PuffinBlobMetadata) -> bytes:
-    raw: bytes = handle.read_at(blob.length, blob.offset)
-    if blob.compression_codec is None:
-        return raw
-    if blob.compression_codec == "zstd":
-        return bytes(pa.input_stream(pa.py_buffer(raw), compression="zstd").read())
-    raise ValueError(f"deletion vector compressed with {blob.compression_codec}")
-
-
-def _decode_vector(blob: bytes) -> Positions:
-    """Decode `deletion-vector-v1`: length, magic, 64-bit roaring bitmap, checksum."""
-    length = int.from_bytes(blob[:4], "big")
-    if blob[4:8] != b"\xd1\xd3\x39\x64" or len(blob) < length + 8:
-        raise ValueError("not a deletion vector: wrong magic number or length")
-    checksum = int.from_bytes(blob[4 + length : 8 + length], "big")
-    if zlib.crc32(memoryview(blob)[4 : 4 + length]) != checksum:
-        raise ValueError("the deletion vector is damaged: its checksum is another")
-    data = memoryview(blob)[8 : 4 + length]
-    count = int.from_bytes(data[:8], "little")
-    data = data[8:]
-    parts: list[Positions] = []
-    for remaining in range(count, 0, -1):
-        key = int.from_bytes(data[:4], "little")
-        bitmap = BitMap.deserialize(bytes(data[4:]))
-        low = np.frombuffer(bitmap.to_array(), dtype=np.uint32).astype(np.int64)
-        parts.append((np.int64(key) << 32) + low)
-        if remaining > 1:
-            data = data[4 + len(bitmap.serialize()) :]
-    return np.concatenate(parts) if parts else _NONE
-
-
-def keep_mask(deleted: Positions, first: int, count: int) -> pa.Array | None:
-    """Which of `count` rows from position `first` on are kept; None when all are."""
-    start, end = np.searchsorted(deleted, (first, first + count))
-    if start == end:
-        return None
-    keep = np.ones(count, dtype=bool)
-    keep[deleted[start:end] - first] = False
-    return pa.array(keep)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from icestream.read.deletes import keep_mask
 from icestream.read.origin import Origin
 from icestream.read.prefetch import Reader
 from icestream.read.projection import Projection, Unprojectable
@@ -170,7 +169,7 @@ class UnitStream:
             decoded_bytes += origin.row_bytes * count
         deleted = self._file.deleted()
         if deleted is not None:
-            keep = keep_mask(deleted, first, count)
+            keep = deleted.keep_mask(first, count)
             if keep is not None:
                 mask = keep if wanted is None else keep.take(wanted)
                 batch, positions = _filtered(batch, positions, mask)

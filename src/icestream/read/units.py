@@ -15,9 +15,9 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from icestream.errors import ProjectionError
-from icestream.memory import Lease, trim_heap
+from icestream.memory import trim_heap
 from icestream.read import parquet
-from icestream.read.deletes import DeletedPositions, Positions
+from icestream.read.deletes import DeletedPositions, DeletedRows
 from icestream.read.files import RetryPolicy, SharedFile, is_remote, open_file, retrying
 from icestream.read.footer import read_footer
 from icestream.read.orc import OrcReader
@@ -120,8 +120,7 @@ class OpenFile:
         self.shared = SharedFile(lambda: open_file(split.context.io, split.path))
         self.ids: FieldIds | None = None
         self._projection: tuple[pa.Schema, Projection] | None = None
-        self._deleted: Positions | None = None
-        self._deleted_lease: Lease | None = None
+        self._deleted: DeletedRows | None = None
         self._lock = threading.Lock()
 
     def units(self) -> list[Unit]:
@@ -141,8 +140,8 @@ class OpenFile:
     def close(self) -> None:
         """All units are done with: close the file once the last of them lets go."""
         self.shared.release()
-        if self._deleted_lease is not None:
-            self._deleted_lease.release()
+        if self._deleted is not None:
+            self._deleted.release()
 
     def retrying(self, action: Callable[[], pa.NativeFile]) -> pa.NativeFile:
         """Run an action on the file, with retries and typed errors."""
@@ -183,15 +182,13 @@ class OpenFile:
                 self._projection = (schema, compiled)
             return self._projection[1]
 
-    def deleted(self) -> Positions | None:
-        """Deleted positions, read when the first unit needs them; None without delete files."""
+    def deleted(self) -> DeletedRows | None:
+        """Deleted rows, read when the first unit needs them; None without delete files."""
         if not self.split.deletes:
             return None
         with self._lock:
             if self._deleted is None:
-                positions = self.environment.deletes.of(self.split)
-                self._deleted_lease = self.environment.deletes.charge(positions)
-                self._deleted = positions
+                self._deleted = self.environment.deletes.of(self.split)
             return self._deleted
 
     def _parquet_units(self, handle: pa.NativeFile) -> list[Unit]:

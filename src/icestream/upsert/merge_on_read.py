@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyiceberg.table import FileScanTask
 
 from icestream.commit.live_files import LiveFiles
+from icestream.read.position_set import PositionSet
 from icestream.upsert.applied import Applied
 from icestream.upsert.matches import Matches, Positions, Update
 from icestream.upsert.row_change import Changed, RowChange, UpdatesInOrder, places
@@ -27,7 +28,8 @@ class MergeOnRead:
     differ in one column, only that column of the other files is read, and the others no sooner than
     a row is the same in it.
 
-    Memory: as of reading and writing; where one column tells, the positions of rows that go, too.
+    Memory: as of reading and writing; where one column tells, the positions of rows that go, too,
+    as bitmaps.
 
     Args:
         live: The table's files.
@@ -40,7 +42,7 @@ class MergeOnRead:
         self._writer = writer
         self._change = change
         self._done = Applied()
-        self._waiting: dict[int, list[Positions]] = {}
+        self._waiting: dict[int, PositionSet] = {}
 
     def run(self, tasks: Sequence[FileScanTask], matches: Matches) -> Applied:
         """Change the rows of all files with matches."""
@@ -82,20 +84,20 @@ class MergeOnRead:
         column = self._change.telling_column(self._live.schema, sizes)
         if column is None:
             return numbers[1:]
-        left: dict[int, list[Positions]] = {}
+        left: dict[int, PositionSet] = {}
         name = self._writer.file_schema.field(column).name
         for number, rows, update in self._found(tasks, numbers[1:], matches, [name]):
             if number not in self._waiting:
                 self._flush_known(tasks, left)
-                self._waiting[number] = []
+                self._waiting[number] = PositionSet()
             differs = self._change.differs(rows.column(0), update, column)
             if not differs.all():
-                left.setdefault(number, []).append(update.positions[~differs])
+                left.setdefault(number, PositionSet()).add(update.positions[~differs])
             update = update.where(differs)
             self._replace_all(tasks, number, update)
         self._flush_known(tasks, left)
         for number, positions in left.items():
-            matches.keep_only(number, np.concatenate(positions))
+            matches.keep_only(number, np.concatenate(list(positions.pieces())))
         return list(left)
 
     def _found(
@@ -141,7 +143,7 @@ class MergeOnRead:
             return
         gone = changed.positions[changed.is_changed]
         if number in self._waiting:
-            self._waiting[number].append(gone)
+            self._waiting[number].add(gone)
         else:
             self._delete(tasks[number], gone)
         if changed.is_updated.any():
@@ -149,15 +151,14 @@ class MergeOnRead:
             self._writer.write_conformed(rows)
             self._done.written += rows.num_rows
 
-    def _flush_known(self, tasks: Sequence[FileScanTask], left: dict[int, list[Positions]]) -> None:
+    def _flush_known(self, tasks: Sequence[FileScanTask], left: dict[int, PositionSet]) -> None:
         """Delete the rows of the file that was read, unless it is to be read again."""
         for number in [number for number in self._waiting if number not in left]:
             self._flush(tasks, number)
 
     def _flush(self, tasks: Sequence[FileScanTask], number: int) -> None:
-        positions = self._waiting.pop(number)
-        if positions:
-            self._delete(tasks[number], np.sort(np.concatenate(positions)))
+        for positions in self._waiting.pop(number).pieces():
+            self._delete(tasks[number], positions)
 
     def _delete(self, task: FileScanTask, positions: Positions) -> None:
         if not self._done.deleted_from or self._done.deleted_from[-1] is not task.file:

@@ -27,8 +27,10 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 import icestream as ice
 from icestream.memory import MemoryBudget
-from icestream.read.deletes import DeletedPositions, keep_mask
+from icestream.read.deletes import DeletedPositions, _read_all, _read_for
 from icestream.read.files import RetryPolicy
+from icestream.read.position_set import PositionSet, most_bytes
+from icestream.read.split import DeleteFile
 from tests.support.delete_files import (
     commit_deletion_vectors,
     commit_equality_deletes,
@@ -263,6 +265,14 @@ class _CountingIO(PyArrowFileIO):
         return super().new_input(location)
 
 
+def _held(cache: DeletedPositions, split: ice.Split) -> list[int]:
+    """The deleted positions of a split, let go of again."""
+    rows = cache.of(split)
+    rows.release()
+    found: list[int] = rows.positions.between(0, 1 << 62).tolist()
+    return found
+
+
 def _positions(budget: MemoryBudget) -> DeletedPositions:
     return DeletedPositions(budget, RetryPolicy(0), threading.Event(), lambda: None)
 
@@ -278,10 +288,10 @@ def test_a_delete_file_of_many_data_files_is_read_once_and_held_on_lease(
     cache = _positions(budget)
     splits = ice.scan(table).splits()
     counting.opened.clear()
-    found = {split.path: cache.of(split).tolist() for split in splits}
+    found = {split.path: _held(cache, split) for split in splits}
     assert found == expected
     assert counting.opened == [deletes]
-    assert budget.held_bytes == 5 * 8
+    assert 0 < budget.held_bytes < 4_000
     cache.close()
     assert budget.held_bytes == 0
 
@@ -293,11 +303,11 @@ def test_kept_positions_make_room_for_others_within_a_quarter_of_the_budget(
     for number in range(6):
         positions = [[number * 10 + n for n in range(10)] for _ in range(4)]
         commit_position_deletes(table, _by_path(table, positions), one_file=True)
-    budget = MemoryBudget(6_000)  # 40 positions of 8 bytes in each of the six delete files
+    budget = MemoryBudget(30_000)  # Each of the six delete files takes about 2,600 bytes.
     cache = _positions(budget)
     for split in ice.scan(table).splits():
-        assert cache.of(split).tolist() == list(range(60))
-        assert budget.held_bytes <= 1_500
+        assert _held(cache, split) == list(range(60))
+        assert 0 < budget.held_bytes <= 7_500
     cache.close()
     assert budget.held_bytes == 0
 
@@ -305,11 +315,31 @@ def test_kept_positions_make_room_for_others_within_a_quarter_of_the_budget(
 def test_a_large_delete_file_is_read_for_one_data_file_at_a_time(catalog: Catalog) -> None:
     table = _make(catalog, files=3)
     commit_position_deletes(table, _by_path(table, [[1], list(range(80)), [4]]), one_file=True)
-    budget = MemoryBudget(2_000)  # an eighth of it holds 15 positions
+    budget = MemoryBudget(8_000)  # An eighth of it does not hold the positions of three files.
     cache = _positions(budget)
-    found = {split.path: cache.of(split).tolist() for split in ice.scan(table).splits()}
+    found = {split.path: _held(cache, split) for split in ice.scan(table).splits()}
     assert found == _by_path(table, [[1], list(range(80)), [4]])
-    assert budget.peak_bytes == 0
+    assert budget.held_bytes == 0
+
+
+def test_positions_of_thousands_of_files_in_one_delete_file_are_found(tmp_path: Path) -> None:
+    """Their paths are told apart by one pass over the rows, sorted or not."""
+    files = 3_000
+    paths = [f"file:///t/{number:05}.parquet" for number in range(files) for _ in range(20)]
+    positions = list(range(20)) * files
+    order = np.random.default_rng(5).permutation(len(paths))
+    for number, rows in enumerate([np.arange(len(paths)), order]):
+        path = tmp_path / f"{number}.parquet"
+        columns = {"file_path": np.array(paths)[rows], "pos": np.array(positions)[rows]}
+        pq.write_table(pa.table(columns), path)
+        delete = DeleteFile(str(path), "parquet", path.stat().st_size, len(paths))
+        by_file = _read_all(PyArrowFileIO(), delete, 64 << 20, 65_536)
+        assert by_file is not None
+        assert len(by_file) == files
+        assert all(found.between(0, 100).tolist() == list(range(20)) for found in by_file.values())
+        assert _read_all(PyArrowFileIO(), delete, 100_000, 65_536) is None
+        only = _read_for(PyArrowFileIO(), delete, paths[40], 1_024)
+        assert only.between(0, 100).tolist() == list(range(20))
 
 
 # Deletion vectors
@@ -387,7 +417,7 @@ def test_vectors_of_every_shape_are_decoded(
     (puffin,) = commit_deletion_vectors(table, _by_path(table, [[0]]))
     _rewrite_puffin(puffin, positions, codec=codec)
     (split,) = ice.scan(table).splits()
-    assert _positions(MemoryBudget()).of(split).tolist() == positions
+    assert _held(_positions(MemoryBudget()), split) == positions
     assert ids_of(ice.scan(table)) == sorted(set(range(100)) - set(positions))
 
 
@@ -532,9 +562,35 @@ def test_an_avro_delete_file_is_refused_by_format(catalog: Catalog) -> None:
 def test_the_mask_keeps_exactly_the_rows_that_are_not_deleted(
     deleted: set[int], first: int, count: int
 ) -> None:
-    mask = keep_mask(np.array(sorted(deleted), dtype=np.int64), first, count)
+    mask = PositionSet(np.array(list(deleted), dtype=np.int64)).keep_mask(first, count)
     expected = [position not in deleted for position in range(first, first + count)]
     if mask is None:
         assert all(expected)
     else:
         assert mask.to_pylist() == expected
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(0, 300_000) | st.integers(2**32 - 5, 2**33), max_size=40)),
+    st.tuples(st.integers(0, 2**33), st.integers(0, 2**33)),
+)
+def test_a_set_of_positions_is_a_set(parts: list[list[int]], bounds: tuple[int, int]) -> None:
+    found, joined = PositionSet(), PositionSet()
+    for part in parts:
+        found.add(np.array(part, dtype=np.int64))
+        joined.update(PositionSet(np.array(part, dtype=np.int64)))
+    expected = sorted({position for part in parts for position in part})
+    assert len(found) == len(expected)
+    assert found == joined
+    first, end = sorted(bounds)
+    inside = [position for position in expected if first <= position < end]
+    assert found.between(first, end).tolist() == inside
+    assert [position for piece in found.pieces() for position in piece.tolist()] == expected
+    count = sum(len(part) for part in parts)
+    assert found.nbytes <= most_bytes(count) + 200
+
+
+def test_a_position_below_zero_is_refused() -> None:
+    with pytest.raises(ValueError, match="position is -1"):
+        PositionSet(np.array([3, -1]))
