@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +24,7 @@ from icestream.pipeline.checks import (
 )
 from icestream.pipeline.repeated_keys import RepeatedKeys
 from icestream.read.scan import Scan, scan
+from icestream.scratch_folder import ScratchFolder
 from icestream.upsert.own_columns import decoded
 
 
@@ -202,15 +201,15 @@ def _run_queries(
     """SQL: a copy of the table on disk, since a query may read it several times."""
     duckdb = _duckdb()
     again = _Reopened(table, branch, budget)
-    with tempfile.TemporaryDirectory(prefix="icestream-checks-") as folder:
+    with ScratchFolder("checks") as folder:
         settings = {
             "memory_limit": f"{max(1, budget.limit_bytes // 2 // 1000)}KB",
-            "temp_directory": folder,
+            "temp_directory": str(folder),
             "preserve_insertion_order": "false",
             "threads": 2,
         }
         with (
-            duckdb.connect(str(Path(folder) / "result.duckdb"), config=settings) as database,
+            duckdb.connect(str(folder / "result.duckdb"), config=settings) as database,
             again(None) as batches,
         ):
             stream = pa.RecordBatchReader.from_batches(batches.schema, iter(batches))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +15,7 @@ from icestream.errors import (
 )
 from icestream.machine import cores
 from icestream.pipeline.load_spec import Transform
+from icestream.scratch_folder import ScratchFolder
 from icestream.write.source import ArrowSource, open_source
 
 _BATCH_ROWS = 16_384
@@ -59,17 +59,17 @@ def _by_duckdb(
             "SQL as a transform of the local engine needs DuckDB: pip install 'icestream[duckdb]', "
             "or load with engine='spark'"
         ) from error
-    folder = tempfile.TemporaryDirectory(prefix="icestream-duckdb-")
+    folder = ScratchFolder("duckdb")
     connection = duckdb.connect(":memory:")
 
     def close() -> None:
         connection.close()
-        folder.cleanup()
+        folder.close()
         source.close()
 
     try:
         connection.execute(f"SET memory_limit = '{memory_bytes}B'")
-        connection.execute(f"SET temp_directory = '{folder.name}'")
+        connection.execute(f"SET temp_directory = '{folder.path}'")
         connection.execute(f"SET threads = {cores()}")
         connection.execute("SET TimeZone = 'UTC'")
         connection.register("source", reader)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import reduce
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -31,6 +29,7 @@ from icestream.pipeline.spark_jdbc import jdbc_frame
 from icestream.pipeline.spark_view import as_view
 from icestream.pipeline.table_increment import scan_point, schema_scan
 from icestream.redaction import redact, shown_cause
+from icestream.scratch_folder import ScratchFolder
 from icestream.spark.conversion import SparkBatches
 from icestream.spark.installed import is_classic, pyspark_module
 from icestream.spark.planning import plan_tasks
@@ -165,8 +164,8 @@ def _stream(
         if context is None or not str(context.master).startswith("local"):
             whole = hold_stream(batches, convert.schema, source, memory_bytes)
             return spark.createDataFrame(whole, schema=spark_columns)
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="icestream-stream-"))
-        path = Path(folder) / "stream.parquet"
+        folder = stack.enter_context(ScratchFolder("stream"))
+        path = folder / "stream.parquet"
         with pq.ParquetWriter(
             path, convert.schema, compression="lz4", write_page_checksum=True
         ) as writer:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from icestream.errors import MissingExtraError
+from icestream.scratch_folder import ScratchFolder
 
 _OLDEST_JAVA = 17
 # Java 24 has no security manager any more, which Spark relied on before 4.2.
@@ -177,9 +178,9 @@ def _wrapped(java: _Java) -> Path:
     try:
         return _write_wrapper(cache / "icestream" / name, script)
     except OSError:  # no home, or one that can't be written to
-        private = tempfile.mkdtemp(prefix="icestream-java-")
-        atexit.register(shutil.rmtree, private, ignore_errors=True)
-        return _write_wrapper(Path(private), script)
+        private = ScratchFolder("java")
+        atexit.register(private.close)
+        return _write_wrapper(private.path, script)
 
 
 def _write_wrapper(home: Path, script: str) -> Path:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import atexit
 import hashlib
 import os
-import shutil
 import sys
-import tempfile
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import icestream
 from icestream.errors import InvalidArgumentError
+from icestream.scratch_folder import ScratchFolder
 from icestream.spark.installed import is_classic, pyspark_module
 from icestream.spark.registration import register_again
 
@@ -94,9 +93,9 @@ def _zipped() -> Path:
     for name, content in contents.items():
         digest.update(f"{name}\0{len(content)}\0".encode())
         digest.update(content)
-    folder = Path(tempfile.mkdtemp(prefix="icestream-ship-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    path = folder / f"icestream-{digest.hexdigest()[:16]}.zip"
+    folder = ScratchFolder("ship")
+    atexit.register(folder.close)
+    path = folder.path / f"icestream-{digest.hexdigest()[:16]}.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in contents.items():
             archive.writestr(zipfile.ZipInfo(name, _ZIP_DATE), content, zipfile.ZIP_DEFLATED)
