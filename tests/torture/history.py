@@ -48,7 +48,7 @@ def _examined(place: Place, folder: Path) -> tuple[list[str], dict[str, int]]:
 def _storage_problems(table: Table) -> list[str]:
     """After `orphans`, exactly the files that the table refers to are there."""
     try:
-        ice.orphans(table, older_than=timedelta(0), delete=True)
+        ice.orphans(table, older_than=timedelta(0), delete=True, only_catalog=True)
         referenced = {path.partition("://")[2] or path for path in referenced_files(table)}
     except Exception as error:
         return [f"orphans: {error!r}"]
