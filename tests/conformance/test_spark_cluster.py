@@ -30,7 +30,7 @@ from tests.support.spark_process import SparkProcess
 from tests.support.stored import folder_of, referenced_files, stored_files
 from tests.support.tables import make_catalog
 
-# The first test waits for JVMs, which take long where others work, too. Run by make conformance.
+# The first test waits for JVMs, which take long where others work, too. Run by make test-long.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 _ROWS = 40_000

@@ -17,7 +17,7 @@ from tests.support.loads import make_table
 from tests.support.process import REPOSITORY
 from tests.support.spark_process import SparkProcess
 
-# The first test waits for JVMs, which take long where others work, too. Run by make conformance.
+# The first test waits for JVMs, which take long where others work, too. Run by make test-long.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 _ADDRESS = "sc://localhost:15002"  # that of every server which PySpark starts for local mode

@@ -12,7 +12,7 @@ from tests.conformance.engines import Engine, OnSpark
 from tests.conformance.pipelined import loads_the_same_as_in_process
 from tests.support.spark_process import SparkProcess
 
-# The first test waits for JVMs, which take long where others work, too. Run by make conformance;
+# The first test waits for JVMs, which take long where others work, too. Run by make test-long;
 # tests/spark has the same on such a session.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 

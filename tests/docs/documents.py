@@ -21,7 +21,7 @@ DOCUMENTS = sorted(
     for pattern in ("README.md", "docs/*.md", "docs/guides/*.md")
     for path in REPOSITORY.glob(pattern)
 )
-# Their blocks start Spark, which takes minutes: run by make test-docs.
+# Their blocks start Spark, which takes minutes: run by make test-long.
 SPARK_DOCUMENTS = ["README.md", "docs/guides/streaming.md", "docs/spark.md"]
 SHELLS = ("console", "bash", "sh", "shell")
 

@@ -13,7 +13,7 @@ import pytest
 import icestream as ice
 from tests.docs.documents import REPOSITORY
 
-# Half a minute of work: run by make test-docs.
+# Half a minute of work: run by make test-long.
 pytestmark = pytest.mark.slow
 
 

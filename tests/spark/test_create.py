@@ -99,6 +99,7 @@ def test_a_load_that_fails_leaves_no_table_and_no_file(
     assert stored(tmp_path) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("same", [True, False])
 def test_who_comes_second_appends_to_the_table_of_the_other(
     spark: Any,

@@ -163,6 +163,7 @@ def test_a_partition_gets_one_file_from_many_tasks_by_default(
     assert set(_files(scattered).values()) == {4}
 
 
+@pytest.mark.slow
 def test_the_tables_property_says_how(spark: Any, catalog: SqlCatalog) -> None:
     options = {"create": True, "partition_by": ["region"], "catalog": catalog}
     none = {"write.distribution-mode": "none"}
@@ -173,6 +174,7 @@ def test_the_tables_property_says_how(spark: Any, catalog: SqlCatalog) -> None:
         ice_spark.append(orders(spark, 8), "db.odd", table_properties=odd, **options)
 
 
+@pytest.mark.slow
 def test_a_sorted_table_gets_ranges(spark: Any, catalog: SqlCatalog) -> None:
     frame = orders(spark, 4000, tasks=4).withColumn("id", sf.expr("(id * 7919) % 4000"))
     spark.conf.set("spark.sql.adaptive.coalescePartitions.minPartitionSize", "1")
@@ -192,6 +194,7 @@ def test_a_sorted_table_gets_ranges(spark: Any, catalog: SqlCatalog) -> None:
     assert all(before[1] < after[0] for before, after in itertools.pairwise(ranges))
 
 
+@pytest.mark.slow
 def test_a_partition_that_is_larger_than_a_few_files_goes_to_several_tasks(
     spark: Any, catalog: SqlCatalog
 ) -> None:

@@ -80,6 +80,7 @@ def test_rows_are_those_of_the_snapshot_that_options_name(
     assert reader.load("db.t").schema.simpleString() == "struct<id:bigint>"
 
 
+@pytest.mark.slow
 def test_a_frame_keeps_reading_the_state_that_it_was_made_of(
     spark: Any, table: Table, catalog: SqlCatalog
 ) -> None:
@@ -88,6 +89,7 @@ def test_a_frame_keeps_reading_the_state_that_it_was_made_of(
     assert _ids(frame) == list(range(30))
 
 
+@pytest.mark.slow
 def test_filtering_a_frame_leaves_its_other_rows_for_other_queries(
     spark: Any, table: Table, catalog: SqlCatalog
 ) -> None:
@@ -97,6 +99,7 @@ def test_filtering_a_frame_leaves_its_other_rows_for_other_queries(
     assert frame.count() == 30
 
 
+@pytest.mark.slow
 def test_spark_still_keeps_pushed_filters_for_other_queries_of_a_frame(
     spark: Any, table: Table, catalog: SqlCatalog
 ) -> None:
@@ -107,6 +110,7 @@ def test_spark_still_keeps_pushed_filters_for_other_queries_of_a_frame(
     assert frame.count() == 1
 
 
+@pytest.mark.slow
 def test_a_schema_projects_and_sql_reads_too(spark: Any, table: Table, catalog: SqlCatalog) -> None:
     frame = format_reader(spark, catalog).schema("`a,b` string").load("db.t")
     assert frame.columns == ["a,b"]
@@ -161,6 +165,7 @@ def test_errors_say_ours_in_one_line(spark: Any, table: Table, catalog: SqlCatal
         assert message in str(found)
 
 
+@pytest.mark.slow
 def test_an_error_of_a_task_is_ours_again_with_all_it_carries(
     spark: Any, table: Table, catalog: SqlCatalog
 ) -> None:

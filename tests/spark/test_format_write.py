@@ -64,6 +64,7 @@ def test_a_task_may_hold_what_the_session_says(spark: Any, catalog: SqlCatalog) 
     _write(orders(spark, 100), catalog, memory="16MB").save("db.orders")
 
 
+@pytest.mark.slow
 def test_overwriting_takes_all_or_a_filter_or_the_frames_partitions(
     spark: Any, catalog: SqlCatalog
 ) -> None:
@@ -81,6 +82,7 @@ def test_overwriting_takes_all_or_a_filter_or_the_frames_partitions(
     assert len(table.metadata.snapshots) == 4
 
 
+@pytest.mark.slow
 def test_a_branch_gets_the_rows_and_main_stays_as_it_is(spark: Any, catalog: SqlCatalog) -> None:
     table = catalog.create_table("db.orders", ORDERS)
     start = append_orders(table, 0, 2)
@@ -97,6 +99,7 @@ def test_a_branch_gets_the_rows_and_main_stays_as_it_is(spark: Any, catalog: Sql
         _write(orders(spark, 1), catalog, branch="missing").save("db.orders")
 
 
+@pytest.mark.slow
 def test_a_missing_table_is_created_and_evolves(spark: Any, catalog: SqlCatalog) -> None:
     options = {"create": "true", "partition_by": "bucket(2, id), region", "sort_by": "price desc"}
     _write(orders(spark, 40), catalog, **{"table-property.owner": "us"}, **options).save("db.new")

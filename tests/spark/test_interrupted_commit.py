@@ -51,6 +51,7 @@ def test_what_an_append_has_committed_stays(
     assert referenced_files(table) <= stored_files(folder_of(table))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_what_a_merge_has_committed_stays(
     spark: Any, catalog: SqlCatalog, interrupt: Interrupt, mode: str

@@ -20,7 +20,7 @@ from tests.support.load_cases import orders
 from tests.support.stored import folder_of, referenced_files, stored_files
 from tests.support.tables import make_catalog
 
-# A driver of its own for each: run by make test-spark.
+# A driver of its own for each: run by make test-long.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 _ROWS = 60_000

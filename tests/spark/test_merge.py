@@ -179,6 +179,7 @@ def test_many_tasks_make_one_snapshot_of_a_partitioned_table_whose_rows_move(
     assert deleted.rows_deleted == sum(1 for n in [*range(60), *range(60, 90, 2)] if n % 3 == 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("few_bytes", [-1, 16 << 20], ids=["many tasks", "one task"])
 def test_no_key_and_no_row_goes_through_the_driver(
     spark: Any, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch, few_bytes: int
@@ -199,6 +200,7 @@ def test_no_key_and_no_row_goes_through_the_driver(
     assert "Broadcast" not in plan
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("many_tasks")
 @pytest.mark.parametrize(
     ("partitioned", "has_keys", "lane_bytes", "several"),
@@ -228,6 +230,7 @@ def test_many_rows_of_one_partition_or_without_a_key_are_written_by_several_task
     assert (report.files_added > 2) == several
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("few_bytes", [-1, 16 << 20], ids=["many tasks", "one task"])
 def test_columns_may_have_any_names(
     spark: Any, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch, few_bytes: int

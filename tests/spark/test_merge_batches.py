@@ -67,6 +67,7 @@ def test_every_option_arrives_as_it_was_given(
     assert into.name() == ("db", "t")
 
 
+@pytest.mark.slow
 def test_matched_rows_of_a_branch_get_some_columns_by_delete_files(
     spark: Any, catalog: SqlCatalog
 ) -> None:
@@ -106,6 +107,7 @@ def test_the_last_of_several_changes_counts_and_may_delete(spark: Any, catalog: 
     assert found(table) == [(None, 7, "n", "w"), (1, 5, "late", "x"), (3, 1, "c", None)]
 
 
+@pytest.mark.slow
 def test_matched_rows_may_go_or_be_written_again(spark: Any, catalog: SqlCatalog) -> None:
     table = filled(catalog, _ROWS)
     _merged(spark, table, _ROWS)
@@ -116,6 +118,7 @@ def test_matched_rows_may_go_or_be_written_again(spark: Any, catalog: SqlCatalog
     assert found(table) == [(2, 1, "b"), (3, 1, "c"), (4, 1, "d")]
 
 
+@pytest.mark.slow
 def test_rows_that_others_add_meanwhile_are_no_conflict_to_snapshot_isolation(
     spark: Any, catalog: SqlCatalog
 ) -> None:
@@ -129,6 +132,7 @@ def test_rows_that_others_add_meanwhile_are_no_conflict_to_snapshot_isolation(
     assert found(table) == [(1, 1, "a"), (2, 8, "theirs"), (2, 9, "ours"), (3, 1, "c")]
 
 
+@pytest.mark.slow
 def test_a_task_may_hold_what_was_given(spark: Any, catalog: SqlCatalog) -> None:
     table = filled(catalog, _ROWS)
     with pytest.raises(MemoryBudgetError) as caught:

@@ -90,6 +90,7 @@ def test_a_merge_that_fails_leaves_no_table_and_no_file(
         ice_spark.merge(orders(spark, 4), "db.t", branch="audit", **options)
 
 
+@pytest.mark.slow
 def test_who_comes_second_merges_into_the_table_of_the_other(
     spark: Any, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +109,7 @@ def test_who_comes_second_merges_into_the_table_of_the_other(
     assert _rows(catalog, "db.t") == [(1, 1, "theirs"), (2, 2, "ours"), (3, 2, "ours")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

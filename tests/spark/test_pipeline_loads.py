@@ -105,6 +105,7 @@ def test_rows_of_a_table_are_counted_before_the_transform(
     assert (report.rows_read, report.rows_inserted) == (50, 20)
 
 
+@pytest.mark.slow
 def test_what_spark_reads_by_itself_is_seen_while_it_does(spark: Any, tmp_path: Path) -> None:
     pq.write_table(orders(0, 1000), tmp_path / "a.parquet")
     progress = ice.LoadProgress()

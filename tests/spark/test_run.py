@@ -107,6 +107,7 @@ def _checked(
     )
 
 
+@pytest.mark.slow
 def test_tests_find_the_same_on_spark_and_in_this_process(catalog: SqlCatalog, spark: Any) -> None:
     rows = pa.table(
         {

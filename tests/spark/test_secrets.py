@@ -134,6 +134,7 @@ def test_neither_plans_nor_the_event_log_show_credentials_or_the_plan(tmp_path: 
     assert _encoded(text) == []
 
 
+@pytest.mark.slow
 def test_neither_writes_nor_streams_show_credentials(
     spark: Any, catalog: SqlCatalog, tmp_path: Path
 ) -> None:
@@ -279,6 +280,7 @@ def test_messages_hide_secret_properties_and_passwords_in_addresses() -> None:
     assert "x1" not in shown
 
 
+@pytest.mark.slow
 def test_an_error_of_the_format_shows_neither_a_secret_nor_a_cause(
     spark: Any, catalog: SqlCatalog, tmp_path: Path
 ) -> None:

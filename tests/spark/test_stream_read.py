@@ -386,6 +386,7 @@ def test_spark_copies_a_table_that_grows_meanwhile(
     assert order_ids(copy) == list(range(70))
 
 
+@pytest.mark.slow
 def test_spark_tells_of_an_overwrite_in_the_way_by_its_type(
     spark: Any, catalog: SqlCatalog, tmp_path: Path, table: Table
 ) -> None:

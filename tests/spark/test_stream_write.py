@@ -224,6 +224,7 @@ def test_a_query_creates_the_table_that_it_is_told_to(
     assert [snapshot.summary["by"] for snapshot in table.metadata.snapshots] == ["spark"] * 2
 
 
+@pytest.mark.slow
 def test_a_branch_gets_the_rows_of_a_query_and_the_table_its_new_column(
     spark: Any, catalog: SqlCatalog, tmp_path: Path, copy: Table
 ) -> None:
