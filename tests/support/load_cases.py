@@ -138,6 +138,38 @@ def incremental(load: Load, folder: Path) -> list[ice.LoadReport]:
     return reports
 
 
+def hive_folders(load: Load, folder: Path) -> list[ice.LoadReport]:
+    def at(name: str) -> Path:
+        place = folder / name
+        place.mkdir(parents=True)
+        return place
+
+    pq.write_table(orders(0, 3), at("all/year=2024/month=01") / "a.parquet")
+    pa.orc.write_table(orders(3, 3), at("all/year=2025/month=12") / "a.orc")
+    with pa.ipc.new_file(
+        at("all/year=__HIVE_DEFAULT_PARTITION__/month=2") / "a.arrow", orders(0, 1).schema
+    ) as writer:
+        writer.write_table(orders(6, 3))
+    (at("all/year=2026/month=3") / "a.csv").write_text("id,price,month\n300,1.5,9\n")
+    (at("all/year=2027/month=4") / "a.jsonl").write_text('{"id": 400, "year": "text"}\n')
+    pq.write_table(
+        orders(9, 1), at("typed/day=2025-01-02/at=2025-01-02 03%3A04%3A05") / "a.parquet"
+    )
+    for number, value in enumerate(("7", "x y")):
+        pq.write_table(orders(number, 1), at(f"mixed/key={value}") / "a.parquet")
+    with_more: dict[str, Any] = {"schema_mode": "evolve"}
+    return [
+        load(folder / "all", "db.t", partition_by="year"),
+        load(str(folder / "typed/day=2025-01-02/**/*.parquet"), "db.typed"),
+        load(folder / "mixed/key=7/a.parquet", "db.t", **with_more),
+        load(folder / "mixed", "db.mixed"),
+        load({"path": folder / "mixed", "hive_partitions": False}, "db.plain"),
+        load(folder / "mixed", "db.incremental", incremental=True),
+        load(folder / "mixed", "db.incremental", incremental=True),
+        load(folder / "mixed", "db.sql", transform="SELECT key, id FROM source WHERE key <> '7'"),
+    ]
+
+
 CASES: dict[str, Callable[[Load, Path], list[ice.LoadReport]]] = {
     case.__name__: case
     for case in (
@@ -148,6 +180,7 @@ CASES: dict[str, Callable[[Load, Path], list[ice.LoadReport]]] = {
         quarantine,
         from_tables_and_streams,
         incremental,
+        hive_folders,
     )
 }
 

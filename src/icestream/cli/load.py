@@ -72,6 +72,11 @@ if TYPE_CHECKING:
     metavar="COLUMN=TYPE",
     help="A column's type in CSV and JSON: id=long; as often as needed.",
 )
+@click.option(
+    "--hive-partitions/--no-hive-partitions",
+    default=True,
+    help="Whether names of folders (year=2025) are columns.",
+)
 @click.option("--transform", metavar="SQL", help='SQL over source: "SELECT * FROM source".')
 @click.option(
     "--partition-by",
@@ -127,7 +132,8 @@ def load(settings: Settings, sources: tuple[str, ...], into: str, **given: Any) 
     watch, dry_run, state = given.pop("watch"), given.pop("dry_run"), given.pop("state")
     if watch is not None and not given["incremental"]:
         raise click.UsageError("--watch repeats an incremental load: give --incremental, too")
-    wanted = _sources(sources, given.pop("format_"), dict(given.pop("options")))
+    told = {"format": given.pop("format_"), "hive_partitions": given.pop("hive_partitions")}
+    wanted = _sources(sources, told, dict(given.pop("options")))
     given["schema"] = dict(given.pop("types")) or None
     for key in ("properties", "table_properties"):
         given[key] = dict(given[key])
@@ -180,9 +186,9 @@ def counts(progress: LoadProgress) -> Counts:
     )
 
 
-def _sources(sources: tuple[str, ...], format_: str | None, options: dict[str, str]) -> list[Any]:
-    """The sources; a format is for those that are files, options for files and databases."""
-    if format_ is None and not options:
+def _sources(sources: tuple[str, ...], told: dict[str, Any], options: dict[str, str]) -> list[Any]:
+    """The sources; what is told is for those that are files, options for databases, too."""
+    if told == {"format": None, "hive_partitions": True} and not options:
         return list(sources)
     from icestream.pipeline.source_spec import SourceSpec
 
@@ -194,8 +200,8 @@ def _sources(sources: tuple[str, ...], format_: str | None, options: dict[str, s
             database = SourceSpec.parse(source)
             wanted.append(replace(database, options={**options, **database.options}))
         else:
-            told = {"format": format_} if format_ else {}
-            wanted.append({"path": source, "options": _values(options), **told})
+            plain = {key: value for key, value in told.items() if value is not None}
+            wanted.append({"path": source, "options": _values(options), **plain})
     return wanted
 
 

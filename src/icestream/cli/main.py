@@ -119,7 +119,7 @@ def _failed(error: Exception, settings: Settings) -> int:
     code = exit_code_of(error)
     if settings.debug:
         click.echo("".join(traceback.format_exception(error)).rstrip(), err=True)
-    text = str(error) or type(error).__name__
+    text = ". ".join([str(error) or type(error).__name__, *getattr(error, "__notes__", ())])
     if code is ExitCode.INTERNAL:
         text = f"internal error: {type(error).__name__}: {text}. Run it again with --debug"
     elif not _is_ours(error):

@@ -24,6 +24,7 @@ def in_options(message: str, table: str | None = None) -> str:
     text = _LIMIT.sub("raise --memory", text)
     text = _DROPPED.sub(r"--dropped \1", text)
     text = _FLAG.sub(lambda found: f"--{found.group(1).replace('_', '-')}", text)
+    text = text.replace("hive_partitions=False", "--no-hive-partitions")
     text = text.replace("give schema= other types", "give --type COLUMN=TYPE")
     return _ARGUMENT.sub(_option, text)
 

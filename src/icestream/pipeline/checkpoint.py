@@ -131,7 +131,7 @@ class Checkpoint:
             return None
         told = json.loads(path.read_bytes())
         files = tuple(
-            None if each is None else tuple(SourceFile(**file) for file in each)
+            None if each is None else tuple(_source_file(file) for file in each)
             for each in told["files"]
         )
         snapshots = tuple(None if each is None else tuple(each) for each in told["snapshots"])
@@ -251,6 +251,11 @@ def _lines(path: Path) -> Iterator[bytes]:
 def _ends_a_line(file: BinaryIO) -> bool:
     file.seek(-1, os.SEEK_END)
     return file.read(1) == b"\n"
+
+
+def _source_file(told: dict[str, Any]) -> SourceFile:
+    values = told.pop("partitions", ())  # unknown to versions before
+    return SourceFile(**told, partitions=tuple((name, raw) for name, raw in values))
 
 
 def _key(file: SourceFile) -> tuple[str, int, int | None]:

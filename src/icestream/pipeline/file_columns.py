@@ -15,12 +15,13 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.json as pajson
 
-from icestream.errors import SchemaMismatchError, SourceError
+from icestream.errors import MemoryBudgetError, SchemaMismatchError, SourceError
 from icestream.pipeline.file_rows import opened_file, said
 from icestream.pipeline.file_store import FileStore
 from icestream.pipeline.source_file import TEXT_FORMATS, FileSource, SourceFile
 from icestream.pipeline.text_format import CsvFormat, check_objects
-from icestream.pipeline.text_lines import first_lines
+from icestream.pipeline.text_lines import BLOCK_BYTES, MOST_LINE_BYTES, first_lines
+from icestream.write.hive_partition import PartitionColumns
 from icestream.write.source_files import is_readable_text
 from icestream.write.types import is_list, plain
 
@@ -57,28 +58,44 @@ class KnownTypes:
         return None
 
 
-def columns_of(source: FileSource, known: KnownTypes) -> pa.Schema:
+def columns_of(
+    source: FileSource, known: KnownTypes, most_line_bytes: int = MOST_LINE_BYTES
+) -> pa.Schema:
     """The columns of all files together.
 
     Raises:
         SourceError: If a file can't be read.
         SchemaMismatchError: If files do not go together.
+        MemoryBudgetError: If a line of text is too long for the limit.
+
+    Memory: about 1 MB of each of 8 files; of files with longer lines, one file at a time.
     """
     structured = [file for file in source.files if file.format not in TEXT_FORMATS]
     texts = [file for file in source.files if file.format in TEXT_FORMATS and file.bytes]
     sampled = _spread(texts)
     most = max(1 << 16, min(_MOST_BYTES, _SAMPLE_BYTES // max(len(sampled), 1)))
 
-    def look(file: SourceFile) -> pa.Schema:
+    def look(file: SourceFile, most_line_bytes: int) -> pa.Schema:
         with said(file):
+            if file.format not in TEXT_FORMATS:
+                return stored_schema(file, source.store)
+            text = first_lines(file, source.store, most, most_line_bytes)
             if file.format == "csv":
-                return _csv_columns(file, source, known, most)
-            if file.format == "json":
-                return _json_columns(file, source.store, known, most)
-            return stored_schema(file, source.store)
+                return _csv_columns(file, text, CsvFormat.of(source.options), known)
+            return _json_columns(text, known)
+
+    def quick_look(file: SourceFile) -> pa.Schema | None:
+        try:
+            return look(file, min(most_line_bytes, BLOCK_BYTES))
+        except MemoryBudgetError:
+            return None
 
     with ThreadPoolExecutor(_THREADS) as pool:
-        schemas = list(pool.map(look, [*structured, *sampled]))
+        looked = list(pool.map(quick_look, [*structured, *sampled]))
+    schemas = [
+        found if found is not None else look(file, most_line_bytes)
+        for file, found in zip([*structured, *sampled], looked, strict=True)
+    ]
     names = [file.path for file in [*structured, *sampled]]
     schema = one_schema(schemas, "the files' columns")
     if known.fills and known.table is not None and any(f.format == "json" for f in texts):
@@ -93,6 +110,14 @@ def columns_of(source: FileSource, known: KnownTypes) -> pa.Schema:
             "out"
         )
     return schema
+
+
+def partition_columns(source: FileSource, known: KnownTypes) -> PartitionColumns:
+    """The columns that folders of files hold: of the types that are known, or as they look."""
+    return PartitionColumns.of(
+        (file.partitions for file in source.files),
+        lambda name: known.type_of(name, nested=False),
+    )
 
 
 def one_schema(schemas: Sequence[pa.Schema], what: str) -> pa.Schema:
@@ -176,11 +201,7 @@ def text_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _csv_columns(
-    file: SourceFile, source: FileSource, known: KnownTypes, most_bytes: int
-) -> pa.Schema:
-    csv = CsvFormat.of(source.options)
-    text = first_lines(file, source.store, most_bytes)
+def _csv_columns(file: SourceFile, text: bytes, csv: CsvFormat, known: KnownTypes) -> pa.Schema:
     names = csv.names(text.partition(b"\n")[0], path=file.path)
     types = {name: known.type_of(name, nested=False) for name in names}
     if all(types.values()):
@@ -209,10 +230,7 @@ def _csv_guess(text: bytes, csv: CsvFormat, names: Sequence[str]) -> dict[str, p
     return {each.name: _guessed(each.type) for each in table.schema}
 
 
-def _json_columns(
-    file: SourceFile, store: FileStore, known: KnownTypes, most_bytes: int
-) -> pa.Schema:
-    text = first_lines(file, store, most_bytes)
+def _json_columns(text: bytes, known: KnownTypes) -> pa.Schema:
     looks = _json_guess(text)
     fields = []
     for field in looks:

@@ -6,7 +6,7 @@ import os
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +31,13 @@ class StoredSource:
         path: Where it is, with its scheme; absolute if it is local.
         bytes: Its size.
         modified_ns: When it was changed last; None where the store does not say.
+        base: The folder that was listed: that of the file itself if it was named.
     """
 
     path: str
     bytes: int
     modified_ns: int | None
+    base: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,16 +106,18 @@ class FileStore:
         magic = _MAGIC.search(inner)
         found = _file_at(system, prefix, inner)
         if found is not None:  # a name that exists is not a glob, whatever characters it has
-            return [found]
+            return [replace(found, base=posixpath.dirname(found.path))]
         if magic is None or (system.type_name == "local" and Path(inner).is_dir()):
+            base = f"{prefix}{inner}"
             listed = _listed(system, prefix, inner, recursive=True)
-            return [each for each in listed if _is_seen(each.path, f"{prefix}{inner}")]
+            return [replace(each, base=base) for each in listed if _is_seen(each.path, base)]
         base = posixpath.dirname(inner[: magic.start()])
         rest = inner[len(base) :].lstrip("/")
         deep = "/" in rest or "**" in rest
         fits = _pattern(inner)
         listed = _listed(system, prefix, base, recursive=deep)
-        return [each for each in listed if fits.fullmatch(each.path.removeprefix(prefix))]
+        found_there = [each for each in listed if fits.fullmatch(each.path.removeprefix(prefix))]
+        return [replace(each, base=f"{prefix}{base}") for each in found_there]
 
     def _place(self, path: str) -> tuple[Any, str]:
         """The file system, and the path in it.
@@ -213,8 +217,11 @@ def _stored(prefix: str, info: pafs.FileInfo) -> StoredSource:
 
 
 def _is_seen(path: str, folder: str) -> bool:
-    inside = path[len(folder.rstrip("/")) :].strip("/")
-    return not any(part.startswith(("_", ".")) for part in inside.split("/"))
+    """Whether no name is hidden; `_year=2025` is a column, as for Spark."""
+    inside = path[len(folder.rstrip("/")) :].strip("/").split("/")
+    return not any(
+        part.startswith(".") or (part.startswith("_") and "=" not in part) for part in inside
+    )
 
 
 def _pattern(glob: str) -> re.Pattern[str]:

@@ -113,6 +113,7 @@ def _source(source: SourceSpec) -> dict[str, Any]:
         "kind": source.kind,
         "format": source.format,
         "options": options,
+        "hive_partitions": source.hive_partitions,
         "where": source.where,
         "columns": columns,
         "text": source.text if source.kind in ("jdbc", "spark") else None,

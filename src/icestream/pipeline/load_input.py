@@ -13,13 +13,16 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from icestream.catalogs import load_table
 from icestream.errors import InvalidArgumentError
-from icestream.pipeline.file_columns import KnownTypes, columns_of
+from icestream.memory import DEFAULT_MEMORY, parse_bytes
+from icestream.pipeline.file_columns import KnownTypes, columns_of, partition_columns
 from icestream.pipeline.file_rows import FileRows
 from icestream.pipeline.load_spec import LoadSpec
 from icestream.pipeline.load_target import LoadTarget, open_load_catalog
 from icestream.pipeline.source_file import TEXT_FORMATS, FileSource, find_files
 from icestream.pipeline.source_spec import SourceSpec
 from icestream.pipeline.text_format import CsvFormat
+from icestream.pipeline.text_lines import MOST_LINE_BYTES, line_limit
+from icestream.write.hive_partition import PartitionColumns
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +49,31 @@ class LoadInput:
     Attributes:
         spec: What the caller asked for.
         files: Of files.
-        columns: Of files: their columns, once they are decided.
+        stored: Of files: the columns that they have themselves, once they are decided.
+        partitions: Of files: the columns that their folders hold.
+        most_line_bytes: Of files of text: how long a line may be.
         point: Of a table.
     """
 
     spec: SourceSpec
     files: FileSource | None = field(default=None, repr=False)
-    columns: pa.Schema | None = None
+    stored: pa.Schema | None = None
+    partitions: PartitionColumns = field(default_factory=PartitionColumns)
+    most_line_bytes: int = MOST_LINE_BYTES
     point: TablePoint | None = field(default=None, repr=False)
+
+    @property
+    def columns(self) -> pa.Schema | None:
+        """All columns of files, once they are decided."""
+        return None if self.stored is None else self.partitions.over(self.stored)
 
     @property
     def rows(self) -> FileRows:
         """The reader of its files."""
         assert self.files is not None
-        assert self.columns is not None
-        return FileRows(self.columns, self.files.store, CsvFormat.of(self.files.options))
+        assert self.stored is not None
+        csv = CsvFormat.of(self.files.options)
+        return FileRows(self.stored, self.files.store, csv, self.partitions, self.most_line_bytes)
 
     @property
     def has_text(self) -> bool:
@@ -106,11 +119,18 @@ class LoadInputs:
         if target.table is not None and spec.transform is None:
             table = schema_to_pyarrow(target.table.schema(), include_field_ids=False)
         known = KnownTypes(spec.schema, table, fills=spec.mode != "merge")
+        memory = spec.memory if spec.memory is not None else DEFAULT_MEMORY
+        most = line_limit(parse_bytes(memory))
         return LoadInputs(
             tuple(
                 each
                 if each.files is None or not each.files.files
-                else replace(each, columns=columns_of(each.files, known))
+                else replace(
+                    each,
+                    most_line_bytes=most,
+                    stored=columns_of(each.files, known, most),
+                    partitions=partition_columns(each.files, known),
+                )
                 for each in self.inputs
             )
         )

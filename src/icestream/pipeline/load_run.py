@@ -14,7 +14,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from icestream import __version__
 from icestream.commit.load_id import CommittedLoad, find_load
-from icestream.errors import CommitUnknownError, SourceError
+from icestream.errors import CommitUnknownError, SchemaMismatchError, SourceError
 from icestream.pipeline.checkpoint import Checkpoint, Intent
 from icestream.pipeline.load_identity import Naming, load_id_of, name_load
 from icestream.pipeline.load_input import LoadInputs, find_inputs
@@ -207,8 +207,12 @@ class LoadRun:
         if already is not None:
             loaded = _already(spec, already)
         else:
-            with self._stages.stage("load"):
-                loaded = engine.write(inputs, target)
+            try:
+                with self._stages.stage("load"):
+                    loaded = engine.write(inputs, target)
+            except SchemaMismatchError as error:
+                _explain_folders(error, inputs, target)
+                raise
             if loaded.seconds_finishing is not None:
                 self._stages.add("load", -loaded.seconds_finishing)
                 self._stages.add("commit", loaded.seconds_finishing)
@@ -303,6 +307,15 @@ def _again(target: LoadTarget) -> LoadTarget:
     if target.catalog.table_exists(target.name):
         return replace(target, table=target.catalog.load_table(target.name))
     return target
+
+
+def _explain_folders(error: SchemaMismatchError, inputs: LoadInputs, target: LoadTarget) -> None:
+    """Say where a column comes from that is in no file."""
+    there = set(target.table.schema().column_names) if target.table is not None else set()
+    names = {name for each in inputs.inputs for name in each.partitions.schema.names} - there
+    if names:
+        listed = ", ".join(sorted(map(repr, names)))
+        error.add_note(f"{listed}: from names of folders; hive_partitions=False leaves them out")
 
 
 def _status(write: WriteReport) -> LoadReportStatus:

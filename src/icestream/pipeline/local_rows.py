@@ -96,7 +96,7 @@ class LocalRows:
         rows = each.rows
         for file in each.files.files:
             self.progress.files += 1
-            yield from rows.read([file], on_bad)
+            yield from rows.read([file], on_bad, self.budget)
             self.progress.bytes += file.bytes
 
     def _count_bad(self, bad: BadRecord) -> None:

@@ -14,6 +14,7 @@ from icestream.pipeline.file_store import shown_path
 from icestream.pipeline.load_input import LoadInputs
 from icestream.pipeline.load_spec import LoadSpec
 from icestream.pipeline.source_file import SourceFile
+from icestream.pipeline.text_lines import BLOCK_BYTES
 
 _BATCH = 1000
 
@@ -44,7 +45,7 @@ class QuarantineRows:
         """
         waiting: list[BadRecord] = []
         for _ in rows.read(files, waiting.append):  # has a turn after every block
-            if len(waiting) >= _BATCH:
+            if len(waiting) >= _BATCH or sum(len(each.record) for each in waiting) >= BLOCK_BYTES:
                 yield self._batch(waiting)
                 waiting.clear()
         if waiting:

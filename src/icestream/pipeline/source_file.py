@@ -10,6 +10,7 @@ from typing import Any, cast, get_args
 from icestream.errors import SourceError
 from icestream.pipeline.file_store import FileStore, StoredSource
 from icestream.pipeline.source_spec import SourceSpec
+from icestream.write.hive_partition import Values, partition_values
 from icestream.write.source_files import COMPRESSED_SUFFIXES, FILE_SUFFIXES, FileFormat
 
 TEXT_FORMATS = ("csv", "json")
@@ -24,6 +25,7 @@ class SourceFile:
         format: What it is.
         bytes: Its size.
         modified_ns: When it was changed last; None where the store does not say.
+        partitions: What its folders say of its rows, unless the source leaves that out.
         start: Of text that is cut: where the part begins.
         end: Where it ends; None: at the end of the file.
     """
@@ -32,6 +34,7 @@ class SourceFile:
     format: FileFormat
     bytes: int
     modified_ns: int | None = None
+    partitions: Values = ()
     start: int = 0
     end: int | None = None
 
@@ -83,7 +86,7 @@ def find_files(
             known = [each for each in listed if _suffix(each.path) in FILE_SUFFIXES]
             listed = known or listed
         for each in listed:
-            found.setdefault(each.path, _file(each, source.format))
+            found.setdefault(each.path, _file(each, source))
     options = {key: value for key, value in source.options.items() if "." not in str(key)}
     return FileSource(tuple(found.values()), store, options)
 
@@ -111,7 +114,8 @@ def cut_files(
     return parts
 
 
-def _file(stored: StoredSource, format_: str | None) -> SourceFile:
+def _file(stored: StoredSource, source: SourceSpec) -> SourceFile:
+    format_ = source.format
     if format_ is None:
         format_ = FILE_SUFFIXES.get(_suffix(stored.path))
     if format_ is None:
@@ -119,7 +123,10 @@ def _file(stored: StoredSource, format_: str | None) -> SourceFile:
             f"the name of {stored.path!r} does not say what it is: tell with format= one of "
             f"{', '.join(get_args(FileFormat))}"
         )
-    return SourceFile(stored.path, cast(FileFormat, format_), stored.bytes, stored.modified_ns)
+    partitions = partition_values(stored.path, stored.base) if source.hive_partitions else ()
+    return SourceFile(
+        stored.path, cast(FileFormat, format_), stored.bytes, stored.modified_ns, partitions
+    )
 
 
 def _suffix(path: str) -> str:

@@ -26,7 +26,7 @@ _TABLE = "table:"
 _DATABASES = ("jdbc:", "postgresql:", "postgres:")
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://|file:/")
 _KEYS = {
-    "files": ("path", "paths", "format", "options"),
+    "files": ("path", "paths", "format", "options", "hive_partitions"),
     "table": ("table", "where", "columns", "branch", "catalog"),
     "jdbc": ("jdbc", "table", "query", "user", "password", "options"),
     "spark": ("spark_format", "path", "paths", "options"),
@@ -51,6 +51,7 @@ class SourceSpec:
         kind: What it is.
         paths: Of files, or of a Spark format: paths, globs or folders.
         format: Of files: None where their names say it. Of a Spark format: its name.
+        hive_partitions: Of files: whether names of folders (`year=2025`) are columns.
         options: Of the reader; those with a dot in their names (`s3.endpoint`) give access.
         table: Of a table or a database: a name, or a PyIceberg table.
         where: Of a table: which rows.
@@ -65,6 +66,7 @@ class SourceSpec:
     kind: SourceKind
     paths: tuple[str, ...] = ()
     format: str | None = None
+    hive_partitions: bool = True
     options: Mapping[str, Any] = field(default_factory=dict)
     table: str | Table | None = None
     where: str | None = None
@@ -189,8 +191,11 @@ def _of_mapping(source: Mapping[str, Any], folder: Path | None) -> SourceSpec:
     if format_ is not None:
         check_choice("format", format_, get_args(SourceFormat))
     _check_options(options, format_)
+    hive = told.get("hive_partitions", True)
+    if not isinstance(hive, bool):
+        raise InvalidArgumentError(f"hive_partitions is {hive!r}: give true or false")
     kind = "spark" if format_ == "avro" else "files"  # which only Spark reads
-    return SourceSpec(kind, paths=paths, format=format_, options=options)
+    return SourceSpec(kind, paths=paths, format=format_, options=options, hive_partitions=hive)
 
 
 def _paths(told: Mapping[str, Any], folder: Path | None) -> tuple[str, ...]:

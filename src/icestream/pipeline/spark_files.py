@@ -52,7 +52,7 @@ class ReadFiles:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For `mapInArrow`."""
-        convert = SparkBatches(self.rows.schema)
+        convert = SparkBatches(self.rows.columns)
         on_bad = _pass_over if self.passes_bad else refuse
         with note_error():
             for batch in batches:
@@ -159,10 +159,13 @@ def _native_rows(each: LoadInput) -> int | None:
     """How many rows there are, if Spark's own reader of Parquet gives the same; None if not.
 
     It takes a file's columns as they are: types that Spark has, of the same type in all files, on
-    a disk that executors see. It passes over files whose names begin with `_` or `.`.
+    a disk that executors see. It passes over files whose names begin with `_` or `.`, and makes no
+    columns of folders above the files that it is given.
     """
     assert each.files is not None
     assert each.columns is not None
+    if each.partitions.schema.names:
+        return None
     for file in each.files.files:
         if file.format != "parquet" or not _PLAIN_PATH.fullmatch(file.path):
             return None

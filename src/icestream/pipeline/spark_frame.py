@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -226,6 +227,8 @@ def _format(spark: SparkSession, source: SourceSpec) -> DataFrame:
     for key, value in source.options.items():
         if key != JAR:
             reader = reader.option(key, str(value))
+    if source.format == "avro":
+        reader = reader.options(**_partition_options(source))
     try:
         made = reader.load(list(source.paths)) if source.paths else reader.load()
         made.schema  # noqa: B018  # Spark Connect only looks for it now
@@ -242,6 +245,17 @@ def _format(spark: SparkSession, source: SourceSpec) -> DataFrame:
                 f"org.apache.spark:spark-avro_2.13:{spark.version})"
             ) from cause
         raise SourceError(f"{source.text} can't be read: {text}") from cause
+
+
+def _partition_options(source: SourceSpec) -> dict[str, str]:
+    """What lets Spark make columns of folders above a glob, too; or of none."""
+    if not source.hive_partitions:
+        return {"recursiveFileLookup": "true"}
+    bases = {re.split(r"[*?\[{]|[^/]*=", path)[0] for path in source.paths}
+    needs = any(re.search(r"[*?\[{=]", path) for path in source.paths)
+    if len(bases) != 1 or not needs or "basePath" in source.options:
+        return {}
+    return {"basePath": bases.pop().rpartition("/")[0] or "/"}
 
 
 def _sql(spark: SparkSession, text: str, frame: DataFrame, stack: ExitStack) -> DataFrame:

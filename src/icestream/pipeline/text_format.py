@@ -18,6 +18,7 @@ from icestream.write.source_files import days_as_text, fit_batch
 # A line that does not begin as an object, or goes on after one: Arrow would take several objects
 # in a line, and breaks down over others. Text may look like that, too: then it is looked at again.
 _SUSPICIOUS = re.compile(rb"^[ \t\r]*[^{\s]|\}[ \t]*[^\s,}\]]", re.MULTILINE)
+_LINE = re.compile(rb"^\r*[^\r\n]", re.MULTILINE)  # one that is not empty
 _OPTIONS = frozenset({"delimiter", "quote", "escape", "header", "columns", "nulls", "multiline"})
 
 
@@ -219,7 +220,7 @@ def check_objects(text: bytes) -> None:
 
 
 def _check_rows(rows: int, text: bytes) -> None:
-    lines = sum(1 for line in text.split(b"\n") if line.strip(b"\r"))
+    lines = sum(1 for _ in _LINE.finditer(text))
     if rows != lines:
         raise pa.ArrowInvalid(f"{lines} lines have {rows} records: a record is to be one line")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icestream.errors import InvalidArgumentError, SchemaMismatchError, SourceError
+from icestream.write.hive_partition import PartitionColumns, Values, partition_values
 from icestream.write.stored_batches import stored_batches
 
 FileFormat = Literal["parquet", "csv", "json", "arrow", "orc"]
@@ -50,6 +52,7 @@ class SourceFiles:
             (`.csv.gz`).
         types: The table's schema, so that text is read as what the table has: what is not in it is
             guessed from the first block of a file.
+        hive_partitions: Whether names of folders (`year=2025`) are columns.
 
     Attributes:
         schema: The schema of every batch.
@@ -73,12 +76,20 @@ class SourceFiles:
         *,
         format: FileFormat | None = None,
         types: pa.Schema | None = None,
+        hive_partitions: bool = True,
     ) -> None:
         if format is not None and format not in get_args(FileFormat):
             raise InvalidArgumentError(
                 f"format is {format!r}: give one of {', '.join(get_args(FileFormat))}"
             )
-        self.paths = tuple(path for name in names for path in _found(os.fspath(name), format))
+        found = [pair for name in names for pair in _found(os.fspath(name), format)]
+        self.paths = tuple(path for path, _ in found)
+        self._values: dict[Path, Values] = {
+            path: partition_values(str(path.absolute()), str(base.absolute()))
+            for path, base in found
+            if hive_partitions
+        }
+        self._partitions = PartitionColumns.of(self._values.values(), _types_of(types))
         self._formats = {path: format or _format_of(path) for path in self.paths}
         self._types = types
         self.bytes = sum(path.stat().st_size for path in self.paths)
@@ -89,10 +100,11 @@ class SourceFiles:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         for path in self.paths:
+            put = self._partitions.put(self._values.get(path, ()), str(path))
             self.files_read += 1
             with self._opened(path) as (_, batches), _said(path):
                 for batch in batches:
-                    fitted = fit_batch(batch, self.schema)
+                    fitted = fit_batch(put(batch), self.schema)
                     self.rows_read += batch.num_rows
                     del batch
                     yield fitted
@@ -109,7 +121,8 @@ class SourceFiles:
             with self._opened(path) as (schema, _):
                 schemas.append(schema.remove_metadata())
         try:
-            return pa.unify_schemas(schemas, promote_options="permissive")
+            stored = pa.unify_schemas(schemas, promote_options="permissive")
+            return self._partitions.over(stored)
         except pa.ArrowException as error:
             differences = (f"the files' columns do not go together: {error}",)
             raise SchemaMismatchError(
@@ -131,24 +144,35 @@ class SourceFiles:
 Opened = tuple[pa.Schema, Iterator[pa.RecordBatch], Callable[[], None]]
 
 
-def _found(name: str, format: FileFormat | None) -> list[Path]:
-    """The files of a path, a glob or a folder, sorted."""
-    path = Path(name)
+def _types_of(schema: pa.Schema | None) -> Callable[[str], pa.DataType | None]:
+    """The types of columns by name; None for those that a schema does not have."""
+    known = {each.name: each.type for each in schema or ()}
+    return known.get
+
+
+def _found(name: str, format: FileFormat | None) -> list[tuple[Path, Path]]:
+    """The files of a path, a glob or a folder, sorted, and the folder that was listed."""
+    path = base = Path(name)
     if path.is_dir():
         found = [each for each in path.rglob("*") if each.is_file() and _is_data(each, path)]
         found = [each for each in found if format or _suffix(each) in FILE_SUFFIXES]
     elif path.exists():
-        found = [path]
+        found, base = [path], path.parent
     else:
+        base = Path(re.split(r"[*?\[]", name)[0] + "x").parent
         matches = glob.glob(name, recursive=True)  # noqa: PTH207  # absolute ones, too
         found = [Path(each) for each in matches if Path(each).is_file()]
     if not found:
         raise SourceError(f"no file is at {name!r}: check the path, or quote a glob as '*.parquet'")
-    return sorted(found)
+    return [(each, base) for each in sorted(found)]
 
 
 def _is_data(path: Path, folder: Path) -> bool:
-    return not any(part.startswith(("_", ".")) for part in path.relative_to(folder).parts)
+    """Whether no name is hidden; `_year=2025` is a column."""
+    return not any(
+        part.startswith(".") or (part.startswith("_") and "=" not in part)
+        for part in path.relative_to(folder).parts
+    )
 
 
 def _suffix(path: Path) -> str:

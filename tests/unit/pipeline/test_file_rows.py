@@ -6,6 +6,7 @@ import bz2
 import datetime as dt
 import gzip
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 
-from icestream.errors import SchemaMismatchError, SourceError
+from icestream.errors import MemoryBudgetError, SchemaMismatchError, SourceError
 from icestream.pipeline import text_lines
 from icestream.pipeline.bad_record import BadRecord, refuse
 from icestream.pipeline.file_columns import KnownTypes, columns_of
@@ -283,3 +284,33 @@ def test_a_stripe_of_an_orc_file_is_not_decoded_as_a_whole(tmp_path: Path) -> No
         assert rows == count
         peaks.append(held)
     assert min(peaks) < table.nbytes / 4
+
+
+@pytest.mark.parametrize("start", [0, 12])
+def test_a_line_that_is_too_long_is_refused_with_its_number_and_size(
+    tmp_path: Path, start: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_lines, "BLOCK_BYTES", 7)
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"id": 1}\n{"id": 2}\n{"id": ' + b"3" * 993 + b"}\n{}\n")
+    found = find_files(SourceSpec.parse(str(path)), {})
+    (file,) = found.files
+    part = replace(file, start=start, end=1030)
+    with pytest.raises(MemoryBudgetError, match=r"line 3 of '.*a\.jsonl' has 1 kB") as caught:
+        list(text_lines.blocks(part, found.store, 100))
+    assert (caught.value.needed_bytes, caught.value.limit_bytes) == (4004, 400)
+    whole = b"".join(block.text for block in text_lines.blocks(part, found.store, 2000))
+    assert whole == path.read_bytes()[20 if start else 0 :]
+    with pytest.raises(MemoryBudgetError, match="raise memory to"):
+        columns_of(found, KnownTypes(), 100)
+
+
+def test_bad_records_are_stored_before_many_bytes_of_them_wait(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes((b"x" * 700_000 + b"\n") * 5)
+    found = find_files(SourceSpec.parse(str(path)), {})
+    rows = FileRows(pa.schema([("id", pa.int64())]), found.store)
+    made = QuarantineRows("load", None, dt.datetime.now(dt.UTC))
+    batches = list(made.of_files(rows, found.files))
+    assert sum(batch.num_rows for batch in batches) == 5
+    assert len(batches) > 1

@@ -263,3 +263,93 @@ def test_reports_of_a_case_can_be_compared(load: Load, catalog: Catalog, tmp_pat
     found = outcome(CASES["evolve_and_discard"](load, tmp_path), catalog, tmp_path)
     assert len(found.rows["db.t"]) == 30
     assert found.columns["db.t"][-1] == "note string"
+
+
+def test_folders_are_columns_unless_they_are_left_out(
+    load: Load, catalog: Catalog, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    found = outcome(CASES["hive_folders"](load, data), catalog, data)
+    assert found.columns["db.t"][-3:] == ["month int", "year int", "key int"]
+    assert (6, 3.0, "SE", 2, None, None) in found.rows["db.t"]
+    assert (300, 1.5, None, 3, 2026, None) in found.rows["db.t"]
+    assert found.columns["db.typed"][-2:] == ["day date", "at timestamptz"]
+    assert found.rows["db.incremental"] == [(0, 0.0, "SE", "7"), (1, 0.5, "NO", "x y")]
+    assert found.columns["db.plain"] == ["id long", "price double", "country string"]
+    assert [report["rows_inserted"] for report in found.reports] == [11, 1, 1, 2, 2, 2, 0, 1]
+
+
+def test_a_column_of_folders_has_the_type_of_the_table(
+    load: Load, catalog: Catalog, tmp_path: Path
+) -> None:
+    def put(value: str) -> None:
+        (tmp_path / f"data/key={value}").mkdir(parents=True)
+        pq.write_table(pa.table({"id": [1]}), tmp_path / f"data/key={value}/a.parquet")
+
+    put("07")
+    put("x")
+    load(tmp_path / "data", "db.t", incremental=True)
+    put("08")  # by itself a number: it is text in the table, and must stay as it is written
+    load(tmp_path / "data", "db.t", incremental=True)
+    assert [row["key"] for row in rows(catalog)] == ["07", "08", "x"]
+    load(tmp_path / "data/key=07", "db.numbers")
+    with pytest.raises(SourceError, match=r"'key' is 'x', and the column is int32"):
+        load(tmp_path / "data/key=x", "db.numbers")
+
+
+def test_a_column_of_folders_that_the_table_lacks_is_explained(
+    load: Load, catalog: Catalog, tmp_path: Path
+) -> None:
+    (tmp_path / "day=1").mkdir()
+    pq.write_table(orders(0, 1), tmp_path / "a.parquet")
+    pq.write_table(orders(1, 1), tmp_path / "day=1" / "a.parquet")
+    load(tmp_path / "a.parquet", "db.t")
+    with pytest.raises(SchemaMismatchError, match="'day'") as caught:
+        load(tmp_path / "day=1", "db.t")
+    assert "hive_partitions=False" in caught.value.__notes__[0]
+    load({"path": tmp_path / "day=1", "hive_partitions": False}, "db.t")
+    assert [row["id"] for row in rows(catalog)] == [0, 1]
+    with pytest.raises(InvalidArgumentError, match="give true or false"):
+        load({"path": tmp_path / "day=1", "hive_partitions": "no"}, "db.t")
+
+
+def test_an_append_of_the_same_files_is_already_loaded_unless_again(
+    load: Load, catalog: Catalog, tmp_path: Path
+) -> None:
+    pq.write_table(orders(0, 3), tmp_path / "a.parquet")
+    first = load(tmp_path / "a.parquet", "db.t")
+    assert (first.status, first.already_committed) == ("loaded", False)
+    second = load(tmp_path / "a.parquet", "db.t", name="another", memory="32MB")
+    assert (second.status, second.already_committed) == ("already loaded", True)
+    assert second.snapshot_id == first.snapshot_id
+    assert json.loads(Path(str(second.report_file)).read_text())["status"] == "already loaded"
+    plan = ice.load(tmp_path / "a.parquet", "db.t", engine="local", catalog=catalog, dry_run=True)
+    assert plan.already_committed
+    assert load(tmp_path / "a.parquet", "db.t", again=True).status == "loaded"
+    assert load(tmp_path / "a.parquet", "db.t").status == "already loaded"
+    assert load(tmp_path / "a.parquet", "db.u").status == "loaded"
+    assert len(rows(catalog)) == 6
+
+
+def test_rows_that_can_not_be_known_again_are_loaded_each_time(
+    load: Load, catalog: Catalog, tmp_path: Path
+) -> None:
+    pq.write_table(orders(0, 1), tmp_path / "a.parquet")
+    for _ in range(2):
+        load(orders(0, 1), "db.t")
+        load(tmp_path / "a.parquet", "db.t", transform=lambda reader: reader)
+        load([tmp_path / "a.parquet", lambda: orders(1, 1)], "db.t")
+    assert len(rows(catalog)) == 8
+
+
+def test_a_load_that_failed_is_not_already_loaded(
+    load: Load, catalog: Catalog, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text("id,price\n1,2\nx\n")
+    with pytest.raises(SourceError):
+        load(tmp_path / "a.csv", "db.t")
+    kept = load(tmp_path / "a.csv", "db.t", bad_records="quarantine")
+    assert (kept.rows_inserted, kept.rows_quarantined) == (1, 1)
+    again = load(tmp_path / "a.csv", "db.t", bad_records="quarantine")
+    assert again.status == "already loaded"
+    assert len(rows(catalog, "db.t_quarantine")) == 1
