@@ -83,11 +83,15 @@ class Metrics(Protocol):
 
 
 def metrics_evaluator(
-    schema: Schema, row_filter: BooleanExpression, case_sensitive: bool
+    schema: Schema,
+    row_filter: BooleanExpression,
+    case_sensitive: bool,
+    *,
+    include_empty_files: bool = False,
 ) -> Callable[[Metrics], bool]:
     """A function that says whether rows with such metrics might match the filter."""
     evaluate: Callable[..., bool] = _InclusiveMetricsEvaluator(
-        schema, row_filter, case_sensitive
+        schema, row_filter, case_sensitive, include_empty_files
     ).eval
     return evaluate
 

@@ -52,7 +52,7 @@ class LiveFiles:
         """The data files that might hold such rows, with the deletes that apply to them."""
         if self.branch not in self.target.metadata.refs:
             return []
-        return plan_tasks(asked)
+        return list(plan_tasks(asked, budget=self.budget))
 
     def rows(
         self, tasks: Sequence[FileScanTask], columns: Sequence[str] | None = None

@@ -38,7 +38,7 @@ from icestream.commit.change import Key, comparable, partition_values
 from icestream.commit.live_files import LiveFiles
 from icestream.commit.load import Base, Removed
 from icestream.errors import CommitConflictError, InvalidArgumentError
-from icestream.read.plan import all_rows_match
+from icestream.read.file_test import all_rows_match
 from icestream.read.request import ScanRequest
 from icestream.read.rows import compile_filter
 from icestream.write.new_file import NewFile

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import pyarrow as pa
 
@@ -12,6 +12,7 @@ from icestream.read.parquet import buffer_bytes
 from icestream.read.request import ScanRequest
 from icestream.read.sizing import Estimate, Sizing, StepSizing
 from icestream.read.split import Split
+from icestream.read.units import FileCounter
 from icestream.report import ScanExplanation
 
 _PAGES_BYTES = 1 << 20
@@ -19,7 +20,7 @@ _TEXT_BYTES = 32
 
 
 def explain(
-    splits: Sequence[Split],
+    splits: Iterable[Split],
     *,
     asked: ScanRequest | None,
     schema: pa.Schema,
@@ -29,20 +30,24 @@ def explain(
 ) -> ScanExplanation:
     """Predict with the arithmetic that the scan itself starts from; the scan then measures."""
     sizing = Sizing(budget.limit_bytes, batch_rows)
-    context = splits[0].context if splits else (asked.context if asked else None)
+    found = _Found()
+    for split in splits:
+        found.add(split)
+    first = found.first
+    context = first.context if first is not None else (asked.context if asked else None)
     decoded = len(context.read_schema.fields) if context else len(schema)
     per_column = buffer_bytes(budget.limit_bytes, decoded) + _PAGES_BYTES
-    rows = sum(s.rows for s in splits)
+    rows = found.rows
     estimate = Estimate(sum(_width(f.type) for f in schema), per_column * decoded, rows)
     steps = StepSizing(sizing, estimate)
     batch = min(batch_rows, max(1, int(sizing.step_bytes / steps.row_bytes())))
-    streams = sizing.streams(estimate, most_streams(order, splits[0].path if splits else ""))
+    streams = sizing.streams(estimate, most_streams(order, first.path if first is not None else ""))
     held = streams * (sizing.fixed_bytes(estimate) + int(sizing.step_bytes * sizing.copies))
     return ScanExplanation(
-        files=len({s.path for s in splits}),
-        delete_files=len({d.path for s in splits for d in s.deletes}),
+        files=found.files.value,
+        delete_files=len(found.delete_files),
         rows=rows,
-        compressed_bytes=sum(s.bytes for s in splits),
+        compressed_bytes=found.bytes,
         columns=decoded,
         order="arrival" if isinstance(order, ArrivalOrder) else "task",
         batch_rows=batch,
@@ -54,6 +59,24 @@ def explain(
         row_filter=str(context.row_filter) if context else "",
         snapshot_id=context.snapshot_id if context else None,
     )
+
+
+class _Found:
+    """What the splits are together; none of them is kept but the first."""
+
+    def __init__(self) -> None:
+        self.first: Split | None = None
+        self.files = FileCounter()
+        self.rows = self.bytes = 0
+        self.delete_files: set[int] = set()
+
+    def add(self, split: Split) -> None:
+        if self.first is None:
+            self.first = split
+        self.files.add(split)
+        self.rows += split.rows
+        self.bytes += split.bytes
+        self.delete_files.update(hash(delete.path) for delete in split.deletes)
 
 
 def _width(kind: pa.DataType) -> float:

@@ -3,17 +3,111 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 from typing import cast
 
-from pyiceberg.expressions import BooleanExpression
-from pyiceberg.expressions.visitors import expression_evaluator, inclusive_projection
-from pyiceberg.manifest import DataFile
+from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, BooleanExpression
+from pyiceberg.expressions.visitors import (
+    ResidualEvaluator,
+    bind,
+    expression_evaluator,
+    extract_field_ids,
+    inclusive_projection,
+    manifest_evaluator,
+    residual_evaluator_of,
+)
+from pyiceberg.manifest import DataFile, ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Record
 from pyiceberg.types import UUIDType
 
 from icestream._pyiceberg import Metrics, metrics_evaluator
+from icestream.read.request import ScanRequest
+
+
+class Match(Enum):
+    """Which rows of a file match a filter, as far as its partition tells."""
+
+    NONE = 0
+    SOME = 1
+    ALL = 2
+
+
+class PartitionTest:
+    """A filter on the partitions of one spec; made once, asked of every manifest and partition.
+
+    Args:
+        schema: The schema that the filter's columns are of.
+        spec: The spec.
+        row_filter: The filter.
+        case_sensitive: How the filter's column names are matched.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        spec: PartitionSpec,
+        row_filter: BooleanExpression,
+        *,
+        case_sensitive: bool,
+    ) -> None:
+        self._manifest: Callable[[ManifestFile], bool] = lambda _: True
+        self._partition: Callable[[Record], bool] = lambda _: True
+        self._residual: ResidualEvaluator | None = None
+        self._all = isinstance(row_filter, AlwaysTrue)
+        if self._all or spec.is_unpartitioned() or has_uuid_partition(spec, schema):
+            return
+        projected = inclusive_projection(schema, spec, case_sensitive)(row_filter)
+        partition_schema = Schema(*spec.partition_type(schema).fields)
+        self._manifest = manifest_evaluator(spec, schema, projected, case_sensitive)
+        self._partition = expression_evaluator(partition_schema, projected, case_sensitive)
+        used = extract_field_ids(bind(schema, row_filter, case_sensitive))
+        self._used = [n for n, field in enumerate(spec.fields) if field.source_id in used]
+        if self._used:
+            self._residual = residual_evaluator_of(spec, row_filter, case_sensitive, schema)
+
+    def manifest(self, manifest: ManifestFile) -> bool:
+        """Whether a manifest might hold files with matching rows."""
+        return self._manifest(manifest)
+
+    def partition(self, partition: Record) -> Match:
+        """Which rows of the files of a partition match."""
+        if self._all:
+            return Match.ALL
+        if not self._partition(partition):
+            return Match.NONE
+        if self._residual is None:
+            return Match.SOME
+        # PyIceberg lets null partition values pass comparisons that drop null rows, or fails.
+        values = [partition[n] for n in self._used]
+        if any(value is None or value != value for value in values):
+            return Match.SOME
+        left = self._residual.residual_for(partition)
+        if isinstance(left, AlwaysFalse):
+            return Match.NONE
+        return Match.ALL if isinstance(left, AlwaysTrue) else Match.SOME
+
+
+def all_rows_match(asked: ScanRequest, task: FileScanTask) -> bool:
+    """Whether the partition says that the filter lets every row of a task's file pass.
+
+    The task's own residual alone does not say so: one made by hand or by a REST catalog may lack
+    it, and PyIceberg lets null partition values pass comparisons that drop null rows.
+    """
+    row_filter, file = asked.context.row_filter, task.file
+    if isinstance(row_filter, AlwaysTrue):
+        return True
+    metadata = asked.data_scan.table_metadata
+    spec = metadata.specs().get(file.spec_id or 0)
+    if spec is None or not isinstance(task.residual, AlwaysTrue):
+        return False
+    test = PartitionTest(
+        metadata.schema(), spec, row_filter, case_sensitive=asked.context.case_sensitive
+    )
+    return test.partition(file.partition) is Match.ALL
 
 
 def file_test(

@@ -43,6 +43,7 @@ class BatchMerge:
         order: How batches are ordered.
         batch_rows: The most rows in a batch.
         policy: Retries.
+        stopped: Set when nothing more is to be read; planning may wait for it, too.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class BatchMerge:
         order: Order,
         batch_rows: int,
         policy: RetryPolicy,
+        stopped: threading.Event | None = None,
     ) -> None:
         self._line = Line(splits, in_order=not isinstance(order, ArrivalOrder))
         self._budget = budget
@@ -61,7 +63,7 @@ class BatchMerge:
             order.max_buffered_batches if isinstance(order, ArrivalOrder) else None
         )
         self._limit_bytes = max(budget.free_bytes, 1)
-        self._stopped = threading.Event()
+        self._stopped = stopped if stopped is not None else threading.Event()
         counters = Counters()
         self._environment = Environment(
             limit_bytes=self._limit_bytes,

@@ -1,202 +1,184 @@
-"""Which files, which deletes: PyIceberg plans, we keep it as splits."""
+"""The plan of a scan: data files with their deletes become splits, or tasks, one by one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 from typing import Any
 
 from pyiceberg.expressions import AlwaysFalse, AlwaysTrue
-from pyiceberg.expressions.visitors import (
-    bind,
-    extract_field_ids,
-    residual_evaluator_of,
-)
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import build_position_accessors
-from pyiceberg.table import DataScan, FileScanTask
+from pyiceberg.table import FileScanTask
 from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import Record
 
-from icestream._pyiceberg import equality_delete_paths, exact_manifests
-from icestream.errors import (
-    CatalogError,
-    FileMissingError,
-    IcestreamError,
-    UnsupportedFeatureError,
-)
-from icestream.read.file_test import file_test, has_uuid_partition
+from icestream.errors import UnsupportedFeatureError
+from icestream.memory import MemoryBudget
+from icestream.read.files import RetryPolicy
 from icestream.read.origin import PartitionUnion
+from icestream.read.planner import PlannedFile, Planner, open_planner, planned_task
 from icestream.read.request import ScanRequest
 from icestream.read.split import DeleteFile, Split
 
+_KNOWN_PARTITIONS = 1_000
 
-def plan(asked: ScanRequest) -> list[Split]:
-    """Read the manifests: one split per data file, in PyIceberg's order.
+
+class SplitPlan:
+    """The splits of a scan, one per data file, found while they are taken.
+
+    Manifests of delete files are read at once, those of data files when the splits before them have
+    been taken. The order is that of the manifest list and of each manifest, as in PyIceberg.
+
+    Args:
+        asked: The scan.
+        budget: Where what planning holds is charged.
+        policy: Retries.
+        stopped: Ends retries when it is set.
 
     Raises:
-        UnsupportedFeatureError: If equality deletes or a format we do not read are in the way.
+        UnsupportedFeatureError: If equality deletes or a format we do not read are in the way; the
+            iteration raises it, too.
     """
-    if asked.data_scan.row_filter == AlwaysFalse() or asked.limit == 0:
-        return []
-    return splits_of_tasks(asked, plan_tasks(asked))
+
+    def __init__(
+        self,
+        asked: ScanRequest,
+        *,
+        budget: MemoryBudget,
+        policy: RetryPolicy | None = None,
+        stopped: threading.Event | None = None,
+    ) -> None:
+        self._asked = asked
+        self._planner: Planner | None = None
+        if not _asks_for_nothing(asked):
+            self._planner = open_planner(asked, budget=budget, policy=policy, stopped=stopped)
+
+    def __iter__(self) -> Iterator[Split]:
+        if self._planner is not None:
+            yield from _splits(self._asked, self._planner)
+
+    def close(self) -> None:
+        """Give back all that planning holds. What is left of the plan is not found any more."""
+        if self._planner is not None:
+            self._planner.close()
 
 
-def plan_tasks(asked: ScanRequest) -> list[FileScanTask]:
-    """Read the manifests: the data files that might hold rows, with the deletes that apply.
+def plan_tasks(asked: ScanRequest, *, budget: MemoryBudget) -> Iterator[FileScanTask]:
+    """The data files that might hold rows, with the deletes that apply, as PyIceberg's tasks.
+
+    Args:
+        asked: The scan.
+        budget: Where what planning holds is charged.
 
     Raises:
-        UnsupportedFeatureError: If the table has equality deletes.
+        UnsupportedFeatureError: If equality deletes apply to one of the files.
     """
-    scan = asked.data_scan
-    try:
-        with exact_manifests():
-            return _tasks(scan)
-    except (ValueError, NotImplementedError) as error:
-        _refuse_equality_deletes(scan, error)
-        raise CatalogError(f"planning a scan of {asked.context.table} failed: {error}") from error
-    except FileNotFoundError as error:
-        raise FileMissingError(
-            f"a metadata file of {asked.context.table} is gone: {error}. Was it removed by an "
-            "expiry or clean-up while this table object was kept? Load the table again",
-            path=str(error.filename or error),
-        ) from error
-    except IcestreamError:
-        raise
-    except Exception as error:
-        raise CatalogError(
-            f"planning a scan of {asked.context.table} failed: {type(error).__name__}: {error}"
-        ) from error
+    if isinstance(asked.data_scan.row_filter, AlwaysFalse):
+        return
+    with closing(open_planner(asked, budget=budget)) as planner:
+        for planned in planner:
+            residual = AlwaysTrue() if planned.all_rows_match else asked.context.row_filter
+            deletes = {_data_file(delete, planned.file) for delete in planned.deletes}
+            yield FileScanTask(planned.file, deletes, residual=residual)
 
 
 def splits_of_tasks(asked: ScanRequest, tasks: Iterable[FileScanTask]) -> list[Split]:
     """Whole-file splits from PyIceberg's tasks."""
-    splits: list[Split] = []
+    wanted = (task for task in tasks if not isinstance(task.residual, AlwaysFalse))
+    return list(_splits(asked, (planned_task(asked, task) for task in wanted)))
+
+
+def _asks_for_nothing(asked: ScanRequest) -> bool:
+    return isinstance(asked.data_scan.row_filter, AlwaysFalse) or asked.limit == 0
+
+
+def _splits(asked: ScanRequest, files: Iterable[PlannedFile]) -> Iterator[Split]:
+    """Splits of files, until the rows that the limit asks for are in them."""
     rows_left = asked.limit
-    partitions = None
-    if "_partition" in asked.context.metadata_columns:
-        partitions = PartitionUnion(asked.data_scan.table_metadata)
-    for task in tasks:
-        if task.residual == AlwaysFalse():
-            continue
-        split = _split_of_task(asked, task, partitions)
-        splits.append(split)
+    values = _PartitionValues(asked)
+    for planned in files:
+        file = planned.file
+        constants, partition = values.of(file)
+        _check_format(file)
+        split = Split(
+            path=file.file_path,
+            rows=file.record_count or 0,  # Other planners may leave it out.
+            bytes=file.file_size_in_bytes,
+            format=file.file_format.value.lower(),
+            row_groups=None,
+            filtered=not planned.all_rows_match,
+            deletes=planned.deletes,
+            constants=constants,
+            context=asked.context,
+            spec_id=file.spec_id or 0,
+            partition=partition,
+        )
+        yield split
         if rows_left is not None and not split.filtered and not split.deletes:
             rows_left -= split.rows
             if rows_left <= 0:
-                break  # the rows that the limit asks for are in the files so far
-    return splits
+                return
 
 
-def _tasks(scan: DataScan) -> list[FileScanTask]:
-    metadata = scan.table_metadata
-    if not any(has_uuid_partition(spec, metadata.schema()) for spec in metadata.specs().values()):
-        try:
-            return list(scan.plan_files())
-        except TypeError:
-            pass  # PyIceberg 0.12 compares a null partition value with `<` where there is an `or`
-    # Plan without the filter, and leave out here what it rules out.
-    might_match = file_test(metadata, scan.row_filter, case_sensitive=scan.case_sensitive)
-    unfiltered = scan.update(row_filter=AlwaysTrue())
-    residual = scan.row_filter
-    return [
-        FileScanTask(task.file, task.delete_files, residual=residual)
-        for task in unfiltered.plan_files()
-        if might_match(task.file)
-    ]
+class _PartitionValues:
+    """What splits say of their partition; files of one partition share it."""
+
+    def __init__(self, asked: ScanRequest) -> None:
+        self._schema = asked.data_scan.table_metadata.schema()
+        self._specs = asked.data_scan.table_metadata.specs()
+        self._wanted = asked.context.read_schema.field_ids
+        self._union = None
+        if "_partition" in asked.context.metadata_columns:
+            self._union = PartitionUnion(asked.data_scan.table_metadata)
+        self._known: dict[tuple[Any, ...], tuple[tuple[tuple[int, Any], ...], tuple[Any, ...]]] = {}
+
+    def of(self, file: DataFile) -> tuple[tuple[tuple[int, Any], ...], tuple[Any, ...]]:
+        """Identity partition values by field id, and the values of `_partition`."""
+        spec = self._specs.get(file.spec_id or 0)
+        if spec is None or (not spec.fields and self._union is None):
+            return (), ()
+        key = (file.spec_id, *(file.partition[n] for n in range(len(file.partition))))
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) == _KNOWN_PARTITIONS:
+                self._known.clear()
+            constants = self._constants(spec, file.partition)
+            known = constants, () if self._union is None else self._union.values(file)
+            self._known[key] = known
+        return known
+
+    def _constants(self, spec: PartitionSpec, partition: Record) -> tuple[tuple[int, Any], ...]:
+        identity = [
+            field
+            for field in spec.fields
+            if isinstance(field.transform, IdentityTransform) and field.source_id in self._wanted
+        ]
+        if not identity:
+            return ()
+        accessors = build_position_accessors(spec.partition_type(self._schema))
+        return tuple((f.source_id, accessors[f.field_id].get(partition)) for f in identity)
 
 
-def _refuse_equality_deletes(scan: DataScan, error: Exception) -> None:
-    if "equality delete" not in str(error):
-        return
-    snapshot = scan.snapshot()
-    paths = equality_delete_paths(snapshot, scan.io) if snapshot else []
-    named = paths[0] if paths else str(error)
-    more = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
-    raise UnsupportedFeatureError(
-        f"the table has equality deletes, which icestream does not read: {named}{more}. "
-        "Rewrite its data files with the engine that wrote them, then scan again"
-    ) from error
-
-
-def _split_of_task(
-    asked: ScanRequest, task: FileScanTask, partitions: PartitionUnion | None
-) -> Split:
-    file = task.file
+def _check_format(file: DataFile) -> None:
     if file.file_format not in (FileFormat.PARQUET, FileFormat.ORC):
         raise UnsupportedFeatureError(
             f"{file.file_path} is an {file.file_format.value} data file: icestream reads Parquet "
             "and ORC. Rewrite the file as Parquet with the engine that wrote it"
         )
-    return Split(
-        path=file.file_path,
-        rows=file.record_count or 0,  # Other planners may leave it out.
-        bytes=file.file_size_in_bytes,
-        format=file.file_format.value.lower(),
-        row_groups=None,
-        filtered=not all_rows_match(asked, task),
-        deletes=tuple(
-            _delete_file(d) for d in sorted(task.delete_files, key=lambda d: d.file_path)
-        ),
-        constants=_constants(asked, file),
-        context=asked.context,
-        spec_id=file.spec_id or 0,
-        partition=() if partitions is None else partitions.values(file),
+
+
+def _data_file(delete: DeleteFile, of: DataFile) -> DataFile:
+    """A delete file as PyIceberg's tasks have them."""
+    file = DataFile.from_args(
+        content=DataFileContent.POSITION_DELETES,
+        file_path=delete.path,
+        file_format=FileFormat(delete.format.upper()),
+        partition=of.partition,
+        record_count=delete.records,
+        file_size_in_bytes=delete.bytes,
     )
-
-
-def all_rows_match(asked: ScanRequest, task: FileScanTask) -> bool:
-    """Whether the partition says that the filter lets every row pass.
-
-    The task's own residual alone does not say so: one made by hand or by a REST catalog may lack
-    it, and PyIceberg lets null partition values pass comparisons that drop null rows.
-    """
-    row_filter, file = asked.context.row_filter, task.file
-    if isinstance(row_filter, AlwaysTrue):
-        return True
-    metadata = asked.data_scan.table_metadata
-    spec = metadata.specs().get(file.spec_id or 0)
-    if spec is None or not isinstance(task.residual, AlwaysTrue):
-        return False
-    schema, case_sensitive = metadata.schema(), asked.context.case_sensitive
-    asked_of = extract_field_ids(bind(schema, row_filter, case_sensitive))
-    values = [file.partition[n] for n, f in enumerate(spec.fields) if f.source_id in asked_of]
-    if any(value is None or value != value for value in values):
-        return False
-    left = residual_evaluator_of(spec, row_filter, case_sensitive, schema)
-    return isinstance(left.residual_for(file.partition), AlwaysTrue)
-
-
-def _delete_file(file: DataFile) -> DeleteFile:
-    if file.content == DataFileContent.EQUALITY_DELETES:
-        raise UnsupportedFeatureError(
-            f"{file.file_path} is an equality delete file, which icestream does not read"
-        )
-    if file.file_format not in (FileFormat.PARQUET, FileFormat.ORC, FileFormat.PUFFIN):
-        raise UnsupportedFeatureError(
-            f"{file.file_path} is an {file.file_format.value} delete file, which icestream does "
-            "not read: rewrite the deletes as Parquet"
-        )
-    return DeleteFile(
-        path=file.file_path,
-        format=file.file_format.value.lower(),
-        bytes=file.file_size_in_bytes,
-        records=file.record_count or 0,
-        offset=getattr(file, "content_offset", None),
-        length=getattr(file, "content_size_in_bytes", None),
-    )
-
-
-def _constants(asked: ScanRequest, file: DataFile) -> tuple[tuple[int, Any], ...]:
-    metadata = asked.data_scan.table_metadata
-    spec = metadata.specs().get(file.spec_id or 0)
-    if spec is None or spec.is_unpartitioned():
-        return ()
-    wanted = asked.context.read_schema.field_ids
-    identity = [
-        f
-        for f in spec.fields
-        if isinstance(f.transform, IdentityTransform) and f.source_id in wanted
-    ]
-    if not identity:
-        return ()
-    accessors = build_position_accessors(spec.partition_type(metadata.schema()))
-    return tuple((f.source_id, accessors[f.field_id].get(file.partition)) for f in identity)
+    file.spec_id = of.spec_id
+    return file

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -20,10 +21,10 @@ from icestream.read.merge import BatchMerge
 from icestream.read.observed_scan import ObservedScan
 from icestream.read.order import ArrivalOrder, Order, TaskOrder
 from icestream.read.origin import delivered_schema
-from icestream.read.plan import plan, splits_of_tasks
+from icestream.read.plan import SplitPlan, splits_of_tasks
 from icestream.read.request import ScanRequest, request
 from icestream.read.split import ReadContext, Split
-from icestream.read.splitting import cut
+from icestream.read.splitting import cut, target_of
 from icestream.report import ScanExplanation, ScanReport
 
 DEFAULT_BATCH_ROWS = 131_072
@@ -262,13 +263,25 @@ class Scan:
         Returns:
             Picklable splits, in plan order, with ids that are stable for the snapshot.
         """
-        metadata = self._asked.data_scan.table_metadata if self._asked else None
-        return cut(self._planned(), target_bytes, metadata, self._policy)
+        if self._splits is None:
+            self._splits = list(self._whole_files())
+        return list(cut(self._splits, self._target(target_bytes), self._policy))
+
+    def iter_splits(self, target_bytes: int | str | None = None) -> Iterator[Split]:
+        """The same splits, one by one as planning finds them.
+
+        Memory: what planning holds, on the scan's account, and a few splits.
+
+        Args:
+            target_bytes: Files larger than this are cut at row groups; the table property
+                `read.split.target-size` (128 MiB unless set) by default.
+        """
+        return cut(self._whole_files(), self._target(target_bytes), self._policy)
 
     def explain(self) -> ScanExplanation:
         """Predict batch size, streams and buffers from metadata; no data is read."""
         return explain(
-            self._planned(),
+            self._whole_files(),
             asked=self._asked,
             schema=self.schema,
             order=self._order,
@@ -282,13 +295,28 @@ class Scan:
 
     @property
     def _context(self) -> ReadContext:
-        return self._asked.context if self._asked is not None else self._planned()[0].context
+        if self._asked is not None:
+            return self._asked.context
+        assert self._splits
+        return self._splits[0].context
 
-    def _planned(self) -> list[Split]:
-        if self._splits is None:
-            assert self._asked is not None
-            self._splits = plan(self._asked)
-        return self._splits
+    def _target(self, target_bytes: int | str | None) -> int:
+        metadata = self._asked.data_scan.table_metadata if self._asked else None
+        return target_of(target_bytes, metadata)
+
+    def _plan(self, stopped: threading.Event) -> SplitPlan | list[Split]:
+        if self._splits is not None:
+            return self._splits
+        assert self._asked is not None
+        return SplitPlan(self._asked, budget=self._memory, policy=self._policy, stopped=stopped)
+
+    def _whole_files(self) -> Iterator[Split]:
+        plan = self._plan(threading.Event())
+        try:
+            yield from plan
+        finally:
+            if isinstance(plan, SplitPlan):
+                plan.close()
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         """One pass. A generator, so that leaving the loop early stops everything."""
@@ -324,12 +352,15 @@ class Scan:
             observed.end(merge.report())
 
     def _merge(self) -> BatchMerge:
+        stopped = threading.Event()
         return BatchMerge(
-            self._planned() if self._limit != 0 else [],
+            # Delete manifests are read here: what they take is known to those that share the limit.
+            self._plan(stopped) if self._limit != 0 else [],
             budget=self._memory,
             order=self._order,
             batch_rows=min(self._batch_rows, self._limit or self._batch_rows),
             policy=self._policy,
+            stopped=stopped,
         )
 
 

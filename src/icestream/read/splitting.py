@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 
 import pyarrow as pa
@@ -20,31 +23,37 @@ _DEFAULT_TARGET_BYTES = 128 << 20
 _FOOTER_THREADS = 8
 
 
-def cut(
-    splits: list[Split],
-    target_bytes: int | str | None,
-    metadata: TableMetadata | None,
-    policy: RetryPolicy,
-) -> list[Split]:
+def cut(splits: Iterable[Split], target: int, policy: RetryPolicy) -> Iterator[Split]:
     """Cut Parquet files larger than the target at row groups; the rest stays whole.
 
-    Only the footers of files that are to be cut are read. ORC files stay whole: their stripes can't
-    be read apart without holding one of them decoded.
+    Only the footers of files that are to be cut are read, several at once. ORC files stay whole:
+    their stripes can't be read apart without holding one of them decoded.
     """
-    target = _target(target_bytes, metadata)
-    large = [
-        s for s in splits if s.format == "parquet" and s.row_groups is None and s.bytes > target
-    ]
-    if not large:
-        return list(splits)
-    with ThreadPoolExecutor(_FOOTER_THREADS, thread_name_prefix="icestream-footer") as pool:
-        parts = dict(
-            zip(map(id, large), pool.map(lambda s: _cut(s, target, policy), large), strict=True)
-        )
-    return [part for split in splits for part in parts.get(id(split), [split])]
+    with ExitStack() as stack:
+        pool: ThreadPoolExecutor | None = None
+        coming: deque[Split | Future[list[Split]]] = deque()
+        for split in splits:
+            if split.format != "parquet" or split.row_groups is not None or split.bytes <= target:
+                coming.append(split)
+            else:
+                if pool is None:
+                    pool = ThreadPoolExecutor(
+                        _FOOTER_THREADS, thread_name_prefix="icestream-footer"
+                    )
+                    stack.callback(pool.shutdown, cancel_futures=True)
+                coming.append(pool.submit(_cut, split, target, policy))
+            while coming and (isinstance(coming[0], Split) or len(coming) > _FOOTER_THREADS):
+                yield from _parts(coming.popleft())
+        while coming:
+            yield from _parts(coming.popleft())
 
 
-def _target(target_bytes: int | str | None, metadata: TableMetadata | None) -> int:
+def _parts(split: Split | Future[list[Split]]) -> list[Split]:
+    return [split] if isinstance(split, Split) else split.result()
+
+
+def target_of(target_bytes: int | str | None, metadata: TableMetadata | None) -> int:
+    """Where files are cut: what was given, what the table says, or 128 MiB."""
     if target_bytes is not None:
         return parse_bytes(target_bytes, name="target_bytes")
     text = metadata.properties.get(_TARGET_PROPERTY) if metadata else None

@@ -17,6 +17,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 
 from icestream._pyiceberg import exact_manifests
 from icestream.errors import FileMissingError, InvalidArgumentError, StreamError
+from icestream.memory import MemoryBudget
 from icestream.read.plan import plan_tasks
 from icestream.read.request import request
 from icestream.spark.reader import PinnedTable
@@ -188,7 +189,7 @@ class FollowedBranch:
 
     def _all(self, stretch: Stretch, schema: Schema) -> list[FileScanTask]:
         table = self.table_at(stretch.snapshot.snapshot_id, schema).table()
-        return plan_tasks(request(table))
+        return list(plan_tasks(request(table), budget=MemoryBudget()))
 
     def _added(self, snapshot: Snapshot) -> list[FileScanTask]:
         io: FileIO = self.pinned.io
