@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,11 +13,12 @@ from pyiceberg.expressions import BooleanExpression
 from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask
 
+from icestream.commit.kept_tasks import KeptTasks
 from icestream.memory import MemoryBudget
 from icestream.read.located import Located, read_located
 from icestream.read.plan import plan_tasks
 from icestream.read.request import ScanRequest, request
-from icestream.read.scan import read_splits
+from icestream.read.scan import read_tasks
 from icestream.write.target import WriteTarget
 
 
@@ -48,11 +50,14 @@ class LiveFiles:
         exists = self.branch in self.target.metadata.refs
         return request(self._scan(), where=where, branch=self.branch if exists else None)
 
-    def tasks(self, asked: ScanRequest) -> list[FileScanTask]:
-        """The data files that might hold such rows, with the deletes that apply to them."""
+    def tasks(self, asked: ScanRequest) -> Iterator[FileScanTask]:
+        """The data files that might hold such rows, one by one, with the deletes that apply.
+
+        Their statistics take much memory: what is needed for longer goes into `KeptTasks`.
+        """
         if self.branch not in self.target.metadata.refs:
-            return []
-        return list(plan_tasks(asked, budget=self.budget))
+            return iter(())
+        return plan_tasks(asked, budget=self.budget)
 
     def rows(
         self, tasks: Sequence[FileScanTask], columns: Sequence[str] | None = None
@@ -60,8 +65,7 @@ class LiveFiles:
         """The rows of some files that are not deleted."""
         if not tasks:
             return
-        scan = self._scan() if columns is None else self._scan().select(*columns)
-        with read_splits(tasks, table=scan, memory=self.budget) as batches:
+        with read_tasks(request(self._scan(), columns=columns), tasks, self.budget) as batches:
             yield from batches
 
     def located(
@@ -92,14 +96,15 @@ class LiveFiles:
         known = head.summary.additional_properties if head.summary is not None else {}
         if "total-data-files" in known:
             return int(known["total-data-files"])
-        return len(self.tasks(self.ask()))
+        return sum(1 for _ in self.tasks(self.ask()))
 
     def count(self, tasks: Sequence[FileScanTask]) -> int:
         """How many rows the files hold; only those with deletes are looked at."""
         rows: int = sum(task.file.record_count for task in tasks if not task.delete_files)
-        deleted = [task for task in tasks if task.delete_files]
-        for batch in self.rows(deleted, [self._narrowest_column()]):
-            rows += batch.num_rows
+        with closing(KeptTasks(self.budget)) as deleted:
+            deleted.extend(task for task in tasks if task.delete_files)
+            for batch in self.rows(deleted, [self._narrowest_column()]):
+                rows += batch.num_rows
         return rows
 
     def _narrowest_column(self) -> str:

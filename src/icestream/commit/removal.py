@@ -7,7 +7,8 @@ are written again, without them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
@@ -35,9 +36,11 @@ from pyiceberg.types import DoubleType, FloatType
 
 from icestream._pyiceberg import strict_metrics_evaluator
 from icestream.commit.change import Key, comparable, partition_values
+from icestream.commit.kept_tasks import KeptTasks
 from icestream.commit.live_files import LiveFiles
 from icestream.commit.load import Base, Removed
 from icestream.errors import CommitConflictError, InvalidArgumentError
+from icestream.memory import MemoryBudget
 from icestream.read.file_test import all_rows_match
 from icestream.read.request import ScanRequest
 from icestream.read.rows import compile_filter
@@ -68,13 +71,14 @@ class EverythingRemoved:
     def remove(self, base: Base, writer: TableWriter) -> Removed:
         """Every data file; delete files go with them."""
         live = LiveFiles(base.target, base.branch, base.budgets.scan)
-        tasks = live.tasks(live.ask())
-        return Removed(
-            files=tuple(task.file for task in tasks),
-            rows=live.count(tasks),
-            conflict_filter=_seen(base, AlwaysTrue()),
-            everything=True,
-        )
+        with closing(KeptTasks(live.budget)) as tasks:
+            tasks.extend(live.tasks(live.ask()))
+            return Removed(
+                files=tuple(task.file for task in tasks),
+                rows=live.count(tasks),
+                conflict_filter=_seen(base, AlwaysTrue()),
+                everything=True,
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,22 +106,19 @@ class MatchingRemoved:
         row_filter = asked.context.row_filter
         columns = _filter_columns(live.schema, row_filter)
         matches = compile_filter(row_filter, live.schema.select(*columns), True)
-        found = _Found()
-        undecided = []
-        for task in live.tasks(asked):
-            if _all_go(asked, task, live.schema):
-                found.whole.append(task)
-            else:
-                undecided.append(task)
         seen = _seen(base, row_filter)
-        if base.operation == Operation.DELETE and merges_on_read(base.target, _DELETE_MODE):
-            return found.deleted_by_position(
-                live, writer, undecided, columns, matches, conflict_filter=seen
-            )
-        for task in undecided:
-            found.add(task, *_tally(live, task, columns, matches))
-        goes = compile_filter(row_filter, live.schema, True)
-        return found.removed(live, writer, goes, conflict_filter=seen)
+        with _Found(live.budget) as found, closing(KeptTasks(live.budget)) as undecided:
+            for task in live.tasks(asked):
+                kept = found.whole if _all_go(asked, task, live.schema) else undecided
+                kept.add(task)
+            if base.operation == Operation.DELETE and merges_on_read(base.target, _DELETE_MODE):
+                return found.deleted_by_position(
+                    live, writer, undecided, columns, matches, conflict_filter=seen
+                )
+            for task in undecided:
+                found.add(task, *_tally(live, task, columns, matches))
+            goes = compile_filter(row_filter, live.schema, True)
+            return found.removed(live, writer, goes, conflict_filter=seen)
 
 
 class WrittenPartitionsRemoved:
@@ -140,30 +141,37 @@ class WrittenPartitionsRemoved:
             numbers, rows = np.unique(partitioner.ids(writer.conform(batch)), return_inverse=True)
             return pa.array([comparable(partitioner.key(n)) in keys for n in numbers]).take(rows)
 
-        found = _Found()
-        for task in live.tasks(live.ask()) if keys else []:
-            if task.file.spec_id != spec_id:
-                found.add(task, *_tally(live, task, None, goes))
-            elif partition_values(task.file) in keys:
-                found.whole.append(task)
-        return found.removed(live, writer, goes, conflict_partitions=_seen_keys(base, keys))
+        with _Found(live.budget) as found:
+            for task in live.tasks(live.ask()) if keys else ():
+                if task.file.spec_id != spec_id:
+                    found.add(task, *_tally(live, task, None, goes))
+                elif partition_values(task.file) in keys:
+                    found.whole.add(task)
+            return found.removed(live, writer, goes, conflict_partitions=_seen_keys(base, keys))
 
 
-@dataclass(slots=True)
 class _Found:
     """Files that lose all of their rows, or some."""
 
-    whole: list[FileScanTask] = field(default_factory=list)
-    partly: list[FileScanTask] = field(default_factory=list)
-    rows: int = 0
+    def __init__(self, budget: MemoryBudget) -> None:
+        self.whole = KeptTasks(budget)
+        self.partly = KeptTasks(budget)
+        self.rows = 0
+
+    def __enter__(self) -> _Found:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.whole.close()
+        self.partly.close()
 
     def add(self, task: FileScanTask, going: int, staying: int) -> None:
         """Note a file whose rows were looked at."""
         if going and staying:
-            self.partly.append(task)
+            self.partly.add(task)
             self.rows += going
         elif going:
-            self.whole.append(task)
+            self.whole.add(task)
 
     def removed(
         self,
@@ -202,14 +210,15 @@ class _Found:
         """Leave files as they are, and write down which of their rows are gone."""
         deleted_from: list[DataFile] = []
         rows = 0
+        reading = -1
         for located in live.located(tasks, columns):
             mask = pc.fill_null(goes(located.rows), False).to_numpy(zero_copy_only=False)
             positions = located.positions[mask]
             if len(positions):
-                file = tasks[located.number].file
-                if not deleted_from or deleted_from[-1] is not file:
-                    deleted_from.append(file)
-                writer.delete_rows(file, positions)
+                if located.number != reading:
+                    reading = located.number
+                    deleted_from.append(tasks[reading].file)
+                writer.delete_rows(deleted_from[-1], positions)
                 rows += len(positions)
         return Removed(
             files=tuple(task.file for task in self.whole),

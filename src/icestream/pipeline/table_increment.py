@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.manifest import ManifestContent, ManifestEntryStatus
 from pyiceberg.table import FileScanTask
 from pyiceberg.table.snapshots import Operation, Snapshot
 
-from icestream._pyiceberg import exact_manifests
 from icestream.errors import StreamError
 from icestream.pipeline.load_input import TablePoint
 from icestream.pipeline.source_spec import SourceSpec
-from icestream.read.plan import splits_of_tasks
+from icestream.read.manifests import added_entries
+from icestream.read.plan import TaskSplits
 from icestream.read.request import request
 from icestream.read.scan import Scan, read_splits, scan
 from icestream.read.split import Split
@@ -51,20 +50,14 @@ def new_splits(source: SourceSpec, point: TablePoint) -> list[Split]:
     asked = request(
         table, where=source.where, columns=source.columns, snapshot_id=point.snapshot_id
     )
-    tasks: list[FileScanTask] = []
+    splits: list[Split] = []
     for snapshot in _between(point, source.text):
-        for manifest in snapshot.manifests(table.io):
-            of_it = manifest.added_snapshot_id == snapshot.snapshot_id
-            if not of_it or manifest.content != ManifestContent.DATA:
-                continue
-            with exact_manifests():
-                entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
-            tasks += [
-                FileScanTask(entry.data_file, residual=AlwaysTrue())
-                for entry in entries
-                if entry.status == ManifestEntryStatus.ADDED
-            ]
-    return splits_of_tasks(asked, tasks)
+        tasks = (
+            FileScanTask(entry.data_file, residual=AlwaysTrue())
+            for entry in added_entries(table.io, snapshot, table=asked.context.table)
+        )
+        splits += TaskSplits(asked, tasks)
+    return splits
 
 
 def _between(point: TablePoint, name: str) -> list[Snapshot]:

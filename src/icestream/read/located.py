@@ -12,9 +12,9 @@ from pyiceberg.table import FileScanTask
 
 from icestream.memory import MemoryBudget
 from icestream.read.origin import FILE_NUMBER
-from icestream.read.plan import splits_of_tasks
+from icestream.read.plan import TaskSplits
 from icestream.read.request import ScanRequest
-from icestream.read.scan import read_splits
+from icestream.read.scan import scan_of_splits
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def read_located(
         metadata_columns=(FILE_NUMBER, "_pos"),
         read_schema=asked.context.schema,
     )
-    splits = [
+    splits = (
         replace(
             split,
             number=number,
@@ -60,12 +60,9 @@ def read_located(
             filtered=False,
             positions=None if positions is None else positions[number],
         )
-        for number, task in enumerate(tasks)
-        for split in splits_of_tasks(asked, [task])
-    ]
-    if not splits:
-        return
-    with read_splits(splits, memory=budget) as batches:
+        for number, split in enumerate(TaskSplits(asked, tasks))
+    )
+    with scan_of_splits(splits, context, budget) as batches:
         for batch in batches:
             *columns, files, places = batch.columns
             schema = pa.schema([batch.schema.field(n) for n in range(len(columns))])

@@ -31,6 +31,7 @@ from pyiceberg.manifest import (
     PartitionFieldSummary,
 )
 from pyiceberg.schema import Schema
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import DoubleType, StructType
 
 from icestream._pyiceberg import exact_manifests
@@ -127,7 +128,7 @@ class MetadataFiles:
                     yield from self.entries(manifest, content)
                 finally:
                     if content is not None:
-                        content.release()
+                        content.close()
 
     def _records(
         self,
@@ -155,6 +156,30 @@ class MetadataFiles:
                 blocks.lease.release()
 
 
+def added_entries(io: FileIO, snapshot: Snapshot, *, table: str) -> Iterator[ManifestEntry]:
+    """The data files that a snapshot itself added.
+
+    Args:
+        io: How files are opened.
+        snapshot: The snapshot.
+        table: The table's name, for messages.
+
+    Raises:
+        FileMissingError: If a manifest is gone.
+    """
+    files = MetadataFiles(io, table, MemoryBudget(), RetryPolicy(), threading.Event())
+    with closing(files.fetch(snapshot.manifest_list)) as listed:
+        manifests = (
+            manifest
+            for manifest in files.manifests(listed)
+            if manifest.added_snapshot_id == snapshot.snapshot_id
+            and manifest.content == ManifestContent.DATA
+        )
+        for entry in files.entries_of(manifests, at_once=1):
+            if entry.status == ManifestEntryStatus.ADDED:
+                yield entry
+
+
 @dataclass(frozen=True, slots=True)
 class Content:
     """The bytes of a file, on lease."""
@@ -168,7 +193,7 @@ class Content:
         parts = iter((self.content,))
         return lambda _: next(parts, b"")
 
-    def release(self) -> None:
+    def close(self) -> None:
         """Give the bytes back."""
         self.lease.release()
 
@@ -246,7 +271,7 @@ class _Ahead:
         """Fetch no more; what has been fetched is dropped."""
         for _, content in self._coming:
             if content is not None and not content.cancel() and content.exception() is None:
-                content.result().release()
+                content.result().close()
         self._coming.clear()
         if self._pool is not None:
             self._pool.shutdown()

@@ -67,7 +67,7 @@ class BatchMerge:
         counters = Counters()
         self._environment = Environment(
             limit_bytes=self._limit_bytes,
-            sizing=Sizing(self._limit_bytes, batch_rows),
+            sizing=Sizing(self._limit_bytes, batch_rows, budget.limit_bytes - self._limit_bytes),
             policy=policy,
             deletes=DeletedPositions(budget, policy, self._stopped, counters.retries.add),
             fetcher=Fetcher(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from typing import Any
 
 from pyiceberg.expressions import AlwaysFalse, AlwaysTrue
@@ -85,10 +86,21 @@ def plan_tasks(asked: ScanRequest, *, budget: MemoryBudget) -> Iterator[FileScan
             yield FileScanTask(planned.file, deletes, residual=residual)
 
 
-def splits_of_tasks(asked: ScanRequest, tasks: Iterable[FileScanTask]) -> list[Split]:
-    """Whole-file splits from PyIceberg's tasks."""
-    wanted = (task for task in tasks if not isinstance(task.residual, AlwaysFalse))
-    return list(_splits(asked, (planned_task(asked, task) for task in wanted)))
+@dataclass(frozen=True, slots=True)
+class TaskSplits:
+    """Whole-file splits from PyIceberg's tasks, one by one; as often as the tasks can be read.
+
+    Args:
+        asked: The scan that they are of.
+        tasks: The tasks.
+    """
+
+    asked: ScanRequest
+    tasks: Iterable[FileScanTask]
+
+    def __iter__(self) -> Iterator[Split]:
+        wanted = (task for task in self.tasks if not isinstance(task.residual, AlwaysFalse))
+        return _splits(self.asked, (planned_task(self.asked, task) for task in wanted))
 
 
 def _asks_for_nothing(asked: ScanRequest) -> bool:

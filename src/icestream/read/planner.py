@@ -157,7 +157,7 @@ class ManifestPlanner:
             self._entries.close()
         self._deletes.close()
         if self._list is not None:
-            self._list.release()
+            self._list.close()
             self._list = None
 
     def _index_deletes(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -21,7 +21,7 @@ from icestream.read.merge import BatchMerge
 from icestream.read.observed_scan import ObservedScan
 from icestream.read.order import ArrivalOrder, Order, TaskOrder
 from icestream.read.origin import delivered_schema
-from icestream.read.plan import SplitPlan, splits_of_tasks
+from icestream.read.plan import SplitPlan, TaskSplits
 from icestream.read.request import ScanRequest, request
 from icestream.read.split import ReadContext, Split
 from icestream.read.splitting import cut, target_of
@@ -136,7 +136,7 @@ def read_splits(
                 "FileScanTasks carry no schema: pass table= the DataScan that planned them"
             )
         asked = request(table, limit=limit)
-        planned = splits_of_tasks(asked, items)
+        planned = list(TaskSplits(asked, items))
     else:
         if not items:
             raise InvalidArgumentError(
@@ -156,6 +156,37 @@ def read_splits(
         order=order,
         policy=policy,
         limit=limit,
+        context=planned[0].context if planned else None,
+    )
+
+
+def read_tasks(asked: ScanRequest, tasks: Iterable[FileScanTask], memory: MemoryBudget) -> Scan:
+    """Read PyIceberg's tasks, which are turned into splits one by one.
+
+    Args:
+        asked: The scan that they are of.
+        tasks: The files; iterated over by each iteration of the scan.
+        memory: Bounds what reading holds.
+    """
+    return scan_of_splits(TaskSplits(asked, tasks), asked.context, memory)
+
+
+def scan_of_splits(splits: Iterable[Split], context: ReadContext, memory: MemoryBudget) -> Scan:
+    """Read splits that are found while others are read.
+
+    Args:
+        splits: What to read; iterated over by each iteration of the scan.
+        context: What they share.
+        memory: Bounds what reading holds.
+    """
+    return Scan(
+        None,
+        splits=splits,
+        context=context,
+        memory=memory,
+        batch_size=None,
+        order=None,
+        policy=RetryPolicy(),
     )
 
 
@@ -189,7 +220,8 @@ class Scan:
         self,
         asked: ScanRequest | None,
         *,
-        splits: list[Split] | None,
+        splits: Iterable[Split] | None,
+        context: ReadContext | None = None,
         memory: int | str | MemoryBudget,
         batch_size: int | None,
         order: Order | None,
@@ -206,10 +238,10 @@ class Scan:
         self._splits = splits
         self._limit = asked.limit if asked is not None else limit
         if asked is not None:
-            self.schema = delivered_schema(asked.context)
-        else:
-            assert splits
-            self.schema = delivered_schema(splits[0].context)
+            context = asked.context
+        assert context is not None
+        self._context = context
+        self.schema = delivered_schema(context)
         self._closed = False
         self._running: weakref.WeakKeyDictionary[BatchMerge, ObservedScan]
         self._running = weakref.WeakKeyDictionary()
@@ -263,7 +295,7 @@ class Scan:
         Returns:
             Picklable splits, in plan order, with ids that are stable for the snapshot.
         """
-        if self._splits is None:
+        if not isinstance(self._splits, list):
             self._splits = list(self._whole_files())
         return list(cut(self._splits, self._target(target_bytes), self._policy))
 
@@ -293,18 +325,11 @@ class Scan:
         if self._closed:
             raise ScanClosedError("this scan was closed: make a new one with icestream.scan()")
 
-    @property
-    def _context(self) -> ReadContext:
-        if self._asked is not None:
-            return self._asked.context
-        assert self._splits
-        return self._splits[0].context
-
     def _target(self, target_bytes: int | str | None) -> int:
         metadata = self._asked.data_scan.table_metadata if self._asked else None
         return target_of(target_bytes, metadata)
 
-    def _plan(self, stopped: threading.Event) -> SplitPlan | list[Split]:
+    def _plan(self, stopped: threading.Event) -> Iterable[Split]:
         if self._splits is not None:
             return self._splits
         assert self._asked is not None

@@ -44,10 +44,17 @@ class Estimate:
 
 
 class Sizing:
-    """What has been learnt about the streams of one scan."""
+    """What has been learnt about the streams of one scan.
 
-    def __init__(self, limit_bytes: int, batch_rows: int) -> None:
+    Args:
+        limit_bytes: What they may hold together.
+        batch_rows: The most rows in a batch.
+        held_bytes: What others hold of the same budget, such as the plan; for messages.
+    """
+
+    def __init__(self, limit_bytes: int, batch_rows: int, held_bytes: int = 0) -> None:
         self.limit_bytes = limit_bytes
+        self._held_bytes = held_bytes
         self.batch_rows = batch_rows
         self.step_bytes = max(_SMALLEST_STEP_BYTES, min(_LARGEST_STEP_BYTES, limit_bytes // 32))
         self.copies = _COPIES
@@ -91,13 +98,14 @@ class Sizing:
         needed = probe.peak_bytes + prefetch_bytes
         if needed > self.limit_bytes:
             # Buffers and steps grow with the limit: ask for enough that the next try succeeds.
-            asked = max(int(needed * 1.25), needed + (1 << 20))
+            asked = max(int(needed * 1.25), needed + (1 << 20)) + self._held_bytes
+            limit = self.limit_bytes + self._held_bytes
             raise MemoryBudgetError(
                 f"one stream of this table needs {format_bytes(needed)} and the limit is "
-                f"{format_bytes(self.limit_bytes)}: raise memory to {format_bytes(asked)} or more, "
+                f"{format_bytes(limit)}: raise memory to {format_bytes(asked)} or more, "
                 "or read fewer columns",
                 needed_bytes=asked,
-                limit_bytes=self.limit_bytes,
+                limit_bytes=limit,
             )
         if estimate.fixed_bytes:
             scale = _MARGIN * probe.fixed_bytes / estimate.fixed_bytes

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import ManifestContent, ManifestEntryStatus
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
 
-from icestream._pyiceberg import exact_manifests
+from icestream.commit.kept_tasks import KeptTasks
 from icestream.errors import FileMissingError, InvalidArgumentError, StreamError
 from icestream.memory import MemoryBudget
+from icestream.read.manifests import added_entries
 from icestream.read.plan import plan_tasks
 from icestream.read.request import request
 from icestream.spark.reader import PinnedTable
@@ -146,19 +146,27 @@ class FollowedBranch:
             f"start with a new checkpointLocation to read the table as it is now"
         )
 
-    def files(self, stretch: Stretch, schema: Schema) -> list[FileScanTask]:
+    def files(
+        self, stretch: Stretch, schema: Schema, columns: Collection[int] = ()
+    ) -> list[FileScanTask]:
         """All files of a stretch's snapshot, in an order that never changes.
+
+        Args:
+            stretch: The snapshot, as a whole or what it added.
+            schema: The schema that the stream began with.
+            columns: The field ids whose statistics are wanted; others are left out.
 
         Raises:
             FileMissingError: If the snapshot's manifests are gone.
         """
         try:
-            tasks = self._all(stretch, schema) if stretch.whole else self._added(stretch.snapshot)
-        except FileNotFoundError as error:
+            found = self._all(stretch, schema) if stretch.whole else self._added(stretch.snapshot)
+            tasks = KeptTasks(None, columns=columns).extend(found)
+        except FileMissingError as error:
             raise FileMissingError(
                 f"a manifest of snapshot {stretch.snapshot.snapshot_id} of {self.name} is gone: "
-                f"{error}. Has the snapshot expired? {_AGAIN}",
-                path=str(error.filename or error),
+                f"{error.path}. Has the snapshot expired? {_AGAIN}",
+                path=error.path,
             ) from error
         return sorted(tasks, key=lambda task: task.file.file_path)
 
@@ -187,25 +195,14 @@ class FollowedBranch:
         )
         return replace(self.pinned, metadata=changed)
 
-    def _all(self, stretch: Stretch, schema: Schema) -> list[FileScanTask]:
+    def _all(self, stretch: Stretch, schema: Schema) -> Iterator[FileScanTask]:
         table = self.table_at(stretch.snapshot.snapshot_id, schema).table()
-        return list(plan_tasks(request(table), budget=MemoryBudget()))
+        return plan_tasks(request(table), budget=MemoryBudget())
 
-    def _added(self, snapshot: Snapshot) -> list[FileScanTask]:
+    def _added(self, snapshot: Snapshot) -> Iterator[FileScanTask]:
         io: FileIO = self.pinned.io
-        tasks = []
-        for manifest in snapshot.manifests(io):
-            of_it = manifest.added_snapshot_id == snapshot.snapshot_id
-            if not of_it or manifest.content != ManifestContent.DATA:
-                continue
-            with exact_manifests():
-                entries = manifest.fetch_manifest_entry(io, discard_deleted=True)
-            tasks += [
-                FileScanTask(entry.data_file, residual=AlwaysTrue())
-                for entry in entries
-                if entry.status == ManifestEntryStatus.ADDED
-            ]
-        return tasks
+        for entry in added_entries(io, snapshot, table=self.name):
+            yield FileScanTask(entry.data_file, residual=AlwaysTrue())
 
     def _head(self) -> Snapshot | None:
         metadata = self.pinned.metadata

@@ -14,6 +14,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
 
 from icestream.commit.in_flight import InFlightWrite
+from icestream.commit.kept_tasks import KeptTasks
 from icestream.commit.landing import TableLanding, check_branch
 from icestream.commit.live_files import LiveFiles
 from icestream.commit.load import Base, Load, Removed, check_properties
@@ -262,7 +263,8 @@ class _SparkMerge:
             if not source.rows:
                 return work, row_filter, MergePart()
             in_flight.mark()
-            files = tuple(live.tasks(live.ask(row_filter)))
+            files = KeptTasks(None, columns=work.plan.key.ids, column_sizes=work.plan.on_read)
+            files.extend(live.tasks(live.ask(row_filter)))
             work = MergeWork(
                 work.plan, work.target, work.branch, work.key_hash, files, work.memory_bytes
             )

@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
+from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.table import FileScanTask
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -24,7 +25,7 @@ from icestream.catalogs import open_catalog
 from icestream.errors import IcestreamError
 from icestream.read.file_test import file_test
 from icestream.read.files import RetryPolicy
-from icestream.read.plan import splits_of_tasks
+from icestream.read.plan import TaskSplits
 from icestream.read.request import request
 from icestream.read.scan import Scan
 from icestream.spark.followed_branch import FollowedBranch, Stretch
@@ -209,8 +210,15 @@ class IcestreamStreamReader(*_bases):  # type: ignore[misc]
         if key not in self._listed:
             while len(self._listed) >= _SNAPSHOTS_KEPT:
                 self._listed.pop(next(iter(self._listed)))
-            self._listed[key] = now.files(stretch, self._schema)
+            self._listed[key] = now.files(stretch, self._schema, self._filter_columns(now))
         return self._listed[key]
+
+    def _filter_columns(self, now: FollowedBranch) -> set[int]:
+        """The columns that files are chosen by."""
+        arguments = {k: v for k, v in self._read.options.scan.items() if k != "branch"}
+        context = request(now.table_at(None, self._schema).table(), **arguments).context
+        bound = bind(context.read_schema, context.row_filter, context.case_sensitive)
+        return extract_field_ids(bound)
 
     def _shares(
         self, now: FollowedBranch, end: StreamOffset, tasks: list[FileScanTask]
@@ -231,7 +239,7 @@ class IcestreamStreamReader(*_bases):  # type: ignore[misc]
         memory_bytes = self._read.options.memory_bytes or self._read.defaults.memory_bytes
         planned = Scan(
             asked,
-            splits=splits_of_tasks(asked, left),
+            splits=list(TaskSplits(asked, left)),
             memory=memory_bytes,
             batch_size=None,
             order=None,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from pyiceberg.expressions import AlwaysFalse, BooleanExpression
@@ -17,6 +18,7 @@ from pyiceberg.table.snapshots import Operation
 from icestream.commit.change import Change, Counts
 from icestream.commit.committer import Committed
 from icestream.commit.in_flight import InFlightWrite
+from icestream.commit.kept_tasks import KeptBytes
 from icestream.commit.landing import TableLanding, check_branch
 from icestream.commit.live_files import LiveFiles
 from icestream.commit.load import check_properties
@@ -75,8 +77,8 @@ def compact(
             changes; nothing was changed.
         CommitUnknownError: If it is not known whether a commit happened.
 
-    Memory: Arrow bytes held stay within `memory`. The descriptions of all data files of the branch
-        come on top, as for any plan of PyIceberg's.
+    Memory: Arrow bytes held and the descriptions of the files that are rewritten, some 400 bytes
+        each, stay within `memory`.
     """
     if not isinstance(table, Table):
         raise InvalidArgumentError(
@@ -95,10 +97,11 @@ def compact(
         read_budget=MemoryBudget(half, whole=budget),
         write_budget=MemoryBudget(half, whole=budget),
     )
-    compaction.plan(where, target_file_bytes, min_files)
-    for _ in compaction.run():
-        if progress is not None:
-            progress(compaction.report(budget.limit_bytes))
+    with closing(compaction):
+        compaction.plan(where, target_file_bytes, min_files)
+        for _ in compaction.run():
+            if progress is not None:
+                progress(compaction.report(budget.limit_bytes))
     return compaction.report(budget.limit_bytes)
 
 
@@ -145,6 +148,7 @@ class _Compaction:
         self._live = LiveFiles(self._target, branch, read_budget)
         self._done = _Done()
         self._groups: list[Group] = []
+        self._descriptions = KeptBytes(read_budget)
         self._deletes = AppliedDeletes((), ())
 
     def plan(
@@ -161,14 +165,25 @@ class _Compaction:
         self._target = replace(target, metadata=changed)
         row_filter = self._live.ask(where).context.row_filter
         # All files, as only so it is known when a delete file is no longer needed.
-        tasks = self._live.tasks(self._live.ask())
-        grouping = Grouping(wanted_bytes, min_files, target.spec.spec_id)
+        deletes = live_delete_files(target.metadata, target.io, self._branch)
+        self._deletes = AppliedDeletes((), deletes)
+        grouping = Grouping(
+            wanted_bytes, min_files, target.spec.spec_id, charge=self._descriptions.add
+        )
         if where is not None:
             selects = file_test(target.metadata, row_filter, case_sensitive=True)
             grouping = replace(grouping, selects=selects)
-        self._groups = grouping.groups(tasks)
-        deletes = live_delete_files(target.metadata, target.io, self._branch)
-        self._deletes = AppliedDeletes(tasks, deletes)
+        self._groups = grouping.groups(self._noted(self._live.tasks(self._live.ask())))
+
+    def _noted(self, tasks: Iterable[FileScanTask]) -> Iterator[FileScanTask]:
+        """The tasks, while what is deleted from each is written down."""
+        for task in tasks:
+            self._deletes.note(task)
+            yield task
+
+    def close(self) -> None:
+        """Give back what the plan took."""
+        self._descriptions.close()
 
     def run(self) -> Iterator[None]:
         """Rewrite group after group, a step each; what is refused is left as it is."""
@@ -178,7 +193,7 @@ class _Compaction:
             try:
                 self._rewrite(group)
             except CommitConflictError as error:
-                _log.debug("a group of %s files was refused: %s", len(group.tasks), error)
+                _log.debug("a group of %s files was refused: %s", len(group.files), error)
                 self._done.conflicts.append(error)
             yield
         if self._done.conflicts and not self._done.snapshot_ids:
@@ -186,7 +201,7 @@ class _Compaction:
 
     def _nothing_but_deletes(self) -> list[Group]:
         """Delete files that apply to nothing are worth a commit of their own."""
-        return [Group(())] if self._deletes.useless_without(()) else []
+        return [Group()] if self._deletes.useless_without(()) else []
 
     def _rewrite(self, group: Group) -> None:
         target = replace(self._target, write_id=str(uuid.uuid4()))
@@ -223,10 +238,10 @@ class _Compaction:
     def _is_no_better(self, group: Group, written: Written) -> bool:
         """Whether there would be as many files as before, of the same rows and spec."""
         return (
-            bool(group.tasks)
+            bool(group.files)
             and not group.has_deletes
             and group.has_only(self._target.spec.spec_id)
-            and len(written.files) >= len(group.tasks)
+            and len(written.files) >= len(group.files)
         )
 
     def _change(self, group: Group, written: Written) -> Change:
@@ -253,7 +268,7 @@ class _Compaction:
         self._deletes.forget((f.file_path for f in change.removed), change.removed_deletes)
         done = self._done
         done.snapshot_ids.append(committed.snapshot_id)
-        done.files_removed += len(group.tasks)
+        done.files_removed += len(group.files)
         done.files_added += len(written.files)
         done.rows += written.rows
         done.rows_deleted += group.rows - written.rows
@@ -294,14 +309,15 @@ class _Compaction:
 
 def _check_rows(group: Group, written: Written) -> None:
     """Every row that was not deleted must have been written again."""
-    expected = sum(task.file.record_count for task in group.tasks if not task.delete_files)
+    tasks = group.tasks
+    expected = sum(task.file.record_count for task in tasks if not task.delete_files)
     right = written.rows == expected if not group.has_deletes else expected <= written.rows
     if right and written.rows <= group.rows:
         return
     raise CorruptFileError(
         f"files that should hold {group.rows} rows gave {written.rows}: the table's metadata is "
-        f"wrong about one of them, such as {_first_path(group.tasks)}. Nothing was changed",
-        path=_first_path(group.tasks),
+        f"wrong about one of them, such as {_first_path(tasks)}. Nothing was changed",
+        path=_first_path(tasks),
     )
 
 

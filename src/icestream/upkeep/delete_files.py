@@ -27,9 +27,13 @@ class AppliedDeletes:
         self._waiting: dict[str, set[str]] = {}
         self._files: dict[str, DataFile] = {file.file_path: file for file in live}
         for task in tasks:
-            for delete in task.delete_files:
-                self._files.setdefault(delete.file_path, delete)
-                self._waiting.setdefault(delete.file_path, set()).add(task.file.file_path)
+            self.note(task)
+
+    def note(self, task: FileScanTask) -> None:
+        """Take in one more data file of the branch."""
+        for delete in task.delete_files:
+            self._files.setdefault(delete.file_path, delete)
+            self._waiting.setdefault(delete.file_path, set()).add(task.file.file_path)
 
     def useless_without(self, gone: Iterable[str]) -> tuple[DataFile, ...]:
         """The delete files that do nothing any more if these data files are gone, too."""

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import builtins
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask
 
 from icestream.commit.change import partition_values
+from icestream.commit.kept_tasks import pack_task, packed_bytes, unpack_task
 from icestream.upkeep.sizes import small_below
 
 # What one commit rewrites at most, so that a conflict costs no more than that.
 _TARGETS_PER_GROUP = 10
 _FILES_PER_GROUP = 10_000
+_SINGLE_BYTES = 150  # of a group of one file, beside the file's description
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,29 +24,51 @@ class Group:
     """Files that are read, written again and replaced by one snapshot.
 
     Attributes:
-        tasks: The files with the deletes that apply to them, in the order in which they are read.
+        files: The files with the deletes that apply to them, packed, in the order in which they are
+            read.
+        bytes: Their size in storage.
+        rows: Rows in the files, deleted ones among them.
+        has_deletes: Whether rows of any of the files are deleted.
+        spec_ids: The partition specs of the files.
     """
 
-    tasks: tuple[FileScanTask, ...]
+    files: tuple[builtins.bytes, ...] = ()
+    bytes: int = 0
+    rows: int = 0
+    has_deletes: bool = False
+    spec_ids: frozenset[int] = frozenset()
+
+    @classmethod
+    def of(cls, task: FileScanTask) -> Group:
+        """A single file."""
+        file = task.file
+        return cls(
+            (pack_task(task),),
+            file.file_size_in_bytes,
+            file.record_count,
+            bool(task.delete_files),
+            frozenset((file.spec_id,)),
+        )
+
+    @classmethod
+    def joined(cls, pieces: Sequence[Group]) -> Group:
+        """Several groups as one, in their order."""
+        return cls(
+            tuple(file for piece in pieces for file in piece.files),
+            sum(piece.bytes for piece in pieces),
+            sum(piece.rows for piece in pieces),
+            any(piece.has_deletes for piece in pieces),
+            frozenset().union(*(piece.spec_ids for piece in pieces)),
+        )
 
     @property
-    def bytes(self) -> int:
-        """Their size in storage."""
-        return sum(task.file.file_size_in_bytes for task in self.tasks)
-
-    @property
-    def rows(self) -> int:
-        """Rows in the files, deleted ones among them."""
-        return sum(task.file.record_count for task in self.tasks)
-
-    @property
-    def has_deletes(self) -> bool:
-        """Whether rows of any of the files are deleted."""
-        return any(task.delete_files for task in self.tasks)
+    def tasks(self) -> tuple[FileScanTask, ...]:
+        """The files with the deletes that apply to them; made anew each time."""
+        return tuple(unpack_task(file) for file in self.files)
 
     def has_only(self, spec_id: int) -> bool:
         """Whether all files are of one partition spec."""
-        return all(task.file.spec_id == spec_id for task in self.tasks)
+        return self.spec_ids <= {spec_id}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +80,14 @@ class Grouping:
         min_files: How many small files of a partition are worth a rewrite.
         spec_id: The partition spec that files are written under.
         selects: Whether a file is to be looked at.
+        charge: Called with the bytes that the description of each chosen file takes.
     """
 
     target_bytes: int
     min_files: int
     spec_id: int
     selects: Callable[[DataFile], bool] = lambda file: True
+    charge: Callable[[int], None] = lambda count: None
 
     def groups(self, tasks: Iterable[FileScanTask]) -> list[Group]:
         """Small files and files with deletes, partition by partition, packed into groups.
@@ -68,14 +95,16 @@ class Grouping:
         Files of one partition keep their order. Those of an older spec are put together whatever
         their partition, as their rows may go to the same partitions now.
         """
-        by_partition: dict[object, list[FileScanTask]] = {}
+        by_partition: dict[object, list[Group]] = {}
         for task in tasks:
             if self._is_wanted(task):
-                by_partition.setdefault(self._key(task.file), []).append(task)
+                single = Group.of(task)
+                self.charge(packed_bytes(single.files[0]) + _SINGLE_BYTES)
+                by_partition.setdefault(self._key(task.file), []).append(single)
         pieces = (
             piece
             for listed in by_partition.values()
-            for piece in self._packed(Group((task,)) for task in listed)
+            for piece in self._packed(listed)
             if self._is_worth_it(piece)
         )
         # Small pieces of several partitions go together: a snapshot for each would be too many.
@@ -92,21 +121,22 @@ class Grouping:
         if piece.has_deletes:
             return True
         files_after = -(-piece.bytes // self.target_bytes)
-        return len(piece.tasks) >= max(2, self.min_files) and files_after < len(piece.tasks)
+        return len(piece.files) >= max(2, self.min_files) and files_after < len(piece.files)
 
     def _packed(self, pieces: Iterable[Group]) -> Iterator[Group]:
         """Join pieces, in their order, as long as they fit into a group."""
-        joined: list[FileScanTask] = []
-        joined_bytes = 0
+        joined: list[Group] = []
+        joined_bytes = joined_files = 0
         for piece in pieces:
             fits = (
                 joined_bytes + piece.bytes <= _TARGETS_PER_GROUP * self.target_bytes
-                and len(joined) + len(piece.tasks) <= _FILES_PER_GROUP
+                and joined_files + len(piece.files) <= _FILES_PER_GROUP
             )
             if joined and not fits:
-                yield Group(tuple(joined))
-                joined, joined_bytes = [], 0
-            joined.extend(piece.tasks)
+                yield Group.joined(joined)
+                joined, joined_bytes, joined_files = [], 0, 0
+            joined.append(piece)
             joined_bytes += piece.bytes
+            joined_files += len(piece.files)
         if joined:
-            yield Group(tuple(joined))
+            yield Group.joined(joined)

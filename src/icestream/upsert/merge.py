@@ -12,6 +12,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table, Transaction
 from pyiceberg.table.snapshots import Operation
 
+from icestream.commit.kept_tasks import KeptTasks
 from icestream.commit.live_files import LiveFiles
 from icestream.commit.load import Base, Load, Removed
 from icestream.memory import DEFAULT_MEMORY, MemoryBudget, trim_heap
@@ -156,7 +157,8 @@ class _Merge:
         self._rows_of: StreamRows | None = None
         self._incoming: Incoming | None = None
         self._matches: Matches | None = None
-        self._tasks: list[FileScanTask] = []
+        self._tasks: Sequence[FileScanTask] = ()
+        self._bytes_read = 0
         self._applied = Applied()
         self._on_read = False
         self._files_before = 0
@@ -193,9 +195,11 @@ class _Merge:
         # A column that this very merge adds is null in every row of the table.
         is_new = not plan.key.ids <= set(live.schema.field_ids)
         row_filter = AlwaysFalse() if is_new else incoming.range.filter()
+        tasks = KeptTasks(live.budget, columns=plan.key.ids, column_sizes=self._on_read)
+        self._tasks = tasks
         try:
-            self._tasks = live.tasks(live.ask(row_filter))
-            self._matches = self._match(live, plan, self._rows_of, writer, base)
+            tasks.extend(live.tasks(live.ask(row_filter)))
+            self._matches = self._match(live, plan, self._rows_of, writer, base, tasks)
             trim_heap()  # Of the index, and of what it took to make it.
             if isinstance(self._matches, MatchedInMemory):
                 base.budgets.share_what_rows_left()
@@ -205,7 +209,10 @@ class _Merge:
             apply = (MergeOnRead if self._on_read else CopyOnWrite)(live, writer, change)
             self._applied = apply.run(self._tasks, self._matches)
             self._matches.finish()
+            rewritten = [*self._applied.removed, *self._applied.deleted_from]
+            self._bytes_read = bytes_read(tasks, plan, rewritten)
         finally:
+            tasks.close()
             incoming.close()
             if self._matches is not None:
                 self._matches.close()
@@ -214,13 +221,12 @@ class _Merge:
     def facts(self) -> dict[str, Any]:
         """What a report says of a merge alone."""
         applied = self._applied
-        rewritten = [*applied.removed, *applied.deleted_from]
         return {
             "write_mode": self._options.write_mode
             or ("merge-on-read" if self._on_read else "copy-on-write"),
             "files_read": len(self._tasks),
             "files_kept": self._files_before - len(applied.removed),
-            "bytes_read": bytes_read(self._tasks, self._plan, rewritten),
+            "bytes_read": self._bytes_read,
             "rows_superseded": self._incoming.rows_superseded if self._incoming else 0,
             "target_duplicates": self._matches.duplicates if self._matches else 0,
         }
@@ -232,6 +238,7 @@ class _Merge:
         rows_of: StreamRows,
         writer: TableWriter,
         base: Base,
+        tasks: KeptTasks,
     ) -> Matches:
         incoming = self._incoming
         assert incoming is not None
@@ -242,14 +249,14 @@ class _Merge:
                 writer.write_conformed(new)
 
         def keys() -> Iterator[KeysOfFile]:
-            return keys_of_files(live, self._tasks, plan.key, rows_of.hash, incoming.sieve)
+            return keys_of_files(live, tasks, plan.key, rows_of.hash, incoming.sieve)
 
         rows_budget = base.budgets.rows
         if incoming.is_spilled:
             return MatchedOnDisk(incoming, rows_of.changes, keys(), insert, rows_budget)
         bucket: Bucket = next(incoming.buckets())
         gaps = KeyGaps(plan.key, rows_of.key_columns(bucket.rows))
-        self._tasks = [task for task in self._tasks if gaps.may_hold(task)]
+        tasks.keep_only(gaps.may_hold)
         return MatchedInMemory(bucket, rows_of.changes, keys(), insert, rows_budget)
 
     def _removed(self, base: Base, row_filter: BooleanExpression) -> Removed:

@@ -161,7 +161,7 @@ class MergeOnRead:
             self._delete(tasks[number], positions)
 
     def _delete(self, task: FileScanTask, positions: Positions) -> None:
-        if not self._done.deleted_from or self._done.deleted_from[-1] is not task.file:
+        if not self._done.deleted_from or self._done.deleted_from[-1] != task.file:
             self._done.deleted_from.append(task.file)
         self._writer.delete_rows(task.file, positions)
 

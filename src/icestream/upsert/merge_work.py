@@ -111,7 +111,7 @@ class MergeWork:
     target: WriteTarget
     branch: str
     key_hash: KeyHash
-    files: tuple[FileScanTask, ...]
+    files: Sequence[FileScanTask]
     memory_bytes: int
 
     def keyed(
