@@ -34,6 +34,7 @@ from pyiceberg.table import Table
 from sqlalchemy.exc import OperationalError
 
 import icestream as ice
+from icestream.commit.new_table import NewTable
 from icestream.commit.retry import Outcome, classify
 from tests.support.loads import batch, ids, ids_of, listing, make_table, snapshots_of
 from tests.support.stored import folder_of, referenced_files, stored_files
@@ -282,6 +283,61 @@ def test_each_verb_beside_answers_that_mislead(trial: Trial, verb: str) -> None:
         trial.check(_VERBS[verb], _ERRORS[error], Case(False, True, False, False))
     trial.check(_VERBS[verb], _ERRORS["conflict"], Case(True, True, True, False))
     trial.check(_VERBS[verb], _ERRORS["conflict"], Case(False, True, False, True))
+
+
+def _check_creation(catalog: SqlCatalog, error: Callable[[], Exception], case: Case) -> None:
+    new = NewTable.plan(catalog, f"db.t{uuid.uuid4().hex}", ids(0, 1).schema, properties=_WAITS)
+    transaction = new.transaction(catalog)
+    report = ice.append(transaction, ids(0, 3))
+    folder = folder_of(new.table(catalog))
+    raised: Exception | None = None
+    with case.faulty(catalog, error) as faulty:
+        try:
+            new.create(transaction, catalog, report.snapshot_id)
+        except ice.IcestreamError as caught:
+            raised = caught
+    assert catalog.table_exists(new.name) == case.commits
+    if case.unreachable or (case.remote and not case.commits):
+        assert isinstance(raised, ice.CommitUnknownError), raised
+        assert len(list(folder.glob("metadata/icestream-in-flight-*"))) == 1
+        if not case.commits:
+            faulty.land_late()
+    elif not case.commits:
+        assert type(raised) is ice.CommitError, raised
+        assert not [path for path in stored_files(folder) if not path.endswith("metadata.json")]
+        return
+    else:
+        assert raised is None, raised
+        assert not list(folder.glob("metadata/icestream-in-flight-*"))
+    table = catalog.load_table(new.name)
+    assert ids_of(table) == [0, 1, 2]
+    assert referenced_files(table) <= stored_files(folder)
+
+
+@pytest.mark.parametrize("error", _ERRORS)
+def test_a_creation_beside_each_error(catalog: SqlCatalog, error: str) -> None:
+    for commits, unreachable, remote in itertools.product([True, False], repeat=3):
+        if not (remote and (commits or unreachable)):
+            _check_creation(catalog, _ERRORS[error], Case(commits, True, unreachable, remote))
+
+
+@pytest.mark.parametrize("remote", [True, False])
+@pytest.mark.parametrize("commits", [True, False])
+def test_ctrl_c_in_a_creation(catalog: SqlCatalog, commits: bool, remote: bool) -> None:
+    new = NewTable.plan(catalog, f"db.t{uuid.uuid4().hex}", ids(0, 1).schema)
+    transaction = new.transaction(catalog)
+    report = ice.append(transaction, ids(0, 3))
+    case = Case(commits, True, False, remote)
+    with case.faulty(catalog, KeyboardInterrupt) as faulty, pytest.raises(KeyboardInterrupt):
+        new.create(transaction, catalog, report.snapshot_id)
+    folder = folder_of(new.table(catalog))
+    if not commits and not remote:
+        assert not [path for path in stored_files(folder) if not path.endswith("metadata.json")]
+        return
+    if not commits:
+        faulty.land_late()
+    table = catalog.load_table(new.name)
+    assert ids_of(table) == [0, 1, 2]
 
 
 @pytest.mark.slow
