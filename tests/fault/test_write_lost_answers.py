@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
 import requests
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, ForbiddenError
-from pyiceberg.table import Table
+from pyiceberg.table import CommitTableResponse, Table
 from sqlalchemy.exc import OperationalError
 
 import icestream as ice
@@ -339,6 +340,90 @@ def test_a_look_is_not_taken_in_by_what_another_thread_has_set(catalog: SqlCatal
         report = ice.append(shared, ids(3, 5))
     assert snapshots_of(table)[-1] == report.snapshot_id
     assert ids_of(table) == [0, 1, 2, 3, 4]
+
+
+def _land_and_expire(table: Table, theirs: Table) -> None:
+    """Others commit on top of the newest snapshot, which then expires."""
+    landed = snapshots_of(table)[-1]
+    ice.append(theirs, ids(10, 11))
+    theirs.maintenance.expire_snapshots().by_id(landed).commit()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("empty", [True, False], ids=["first", "later"])
+@pytest.mark.parametrize("retries", ["0", "3"])
+@pytest.mark.parametrize("where", ["catalog", "remote"])
+def test_a_commit_that_landed_and_expired_is_not_taken_for_a_refused_one(
+    request: pytest.FixtureRequest,
+    other: SqlCatalog,
+    where: str,
+    retries: str,
+    empty: bool,
+    version: int,
+) -> None:
+    """Its files are in the snapshots of those who came after it, and not a second time."""
+    catalog = request.getfixturevalue(where)
+    table = make_table(catalog, version=version, commit__retry__num_retries=retries, **_QUICK)
+    if not empty:
+        ice.append(table, ids(0, 3))
+    theirs = other.load_table("db.t")
+
+    def lose() -> None:
+        _land_and_expire(other.load_table("db.t"), theirs)
+        raise CommitFailedException("another was first")
+
+    with after_commits(catalog, lose), pytest.raises(ice.CommitUnknownError):
+        ice.append(table, ids(3, 5))
+    assert ids_of(table) == [*(() if empty else (0, 1, 2)), 3, 4, 10]
+
+
+def test_a_load_that_landed_and_expired_is_known_by_its_id(
+    catalog: SqlCatalog, other: SqlCatalog
+) -> None:
+    table = _table(catalog)
+    theirs = other.load_table("db.t")
+
+    def lose() -> None:
+        _land_and_expire(other.load_table("db.t"), theirs)
+        raise CommitStateUnknownException("lost")
+
+    with after_commits(catalog, lose):
+        report = ice.append(table, ids(3, 5), load_id="x")
+    assert not report.already_committed
+    assert ids_of(table) == [0, 1, 2, 3, 4, 10]
+    assert markers_of(table) == []
+
+
+def test_a_catalog_that_takes_an_earlier_try_keeps_its_metadata(remote: SqlCatalog) -> None:
+    """It knows the snapshot's id from the first request and says yes to the second."""
+    table = _table(remote)
+    commit, sent = remote.commit_table, list[tuple[Any, ...]]()
+
+    def commit_table(*args: Any) -> Any:
+        sent.append(args)
+        if len(sent) == 1:
+            raise CommitStateUnknownException("lost")
+        return commit(*sent[0])
+
+    with mock.patch.object(remote, "commit_table", commit_table):
+        report = ice.append(table, ids(3, 5))
+    assert snapshots_of(table)[-1] == report.snapshot_id
+    assert ids_of(table) == [0, 1, 2, 3, 4]
+    assert len(listing(table)) == 6
+
+
+def test_a_catalog_that_says_yes_and_does_nothing_is_not_believed(catalog: SqlCatalog) -> None:
+    table = _table(catalog)
+    unchanged = CommitTableResponse(
+        metadata=table.refresh().metadata, metadata_location=table.metadata_location
+    )
+    with (
+        mock.patch.object(catalog, "commit_table", return_value=unchanged),
+        pytest.raises(ice.CommitUnknownError, match="said yes"),
+    ):
+        ice.append(table, ids(3, 5))
+    assert len(markers_of(table)) == 1
+    assert ids_of(table) == [0, 1, 2]
 
 
 # Ctrl-C

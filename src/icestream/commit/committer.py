@@ -119,7 +119,21 @@ class Committer:
                 if outcome is Outcome.REFUSED or not self._backoff.wait(outcome):
                     raise self._given_up(error, outcome) from error
             else:
-                return self._done(produced.manifest_list)
+                return self._answered()
+
+    def _answered(self) -> Committed:
+        """The catalog said yes: see in its answer which of the tries it took.
+
+        Raises:
+            CommitError: If there is none of them in it.
+        """
+        snapshot = self._table.metadata.snapshot_by_id(self._snapshot_id)
+        if snapshot is None:  # a thread that shares the table has just set another one's answer?
+            self._refresh()
+            snapshot = self._metadata.snapshot_by_id(self._snapshot_id)
+        if snapshot is None:
+            raise CommitError("it said yes, and the snapshot is not in the table")
+        return self._done(snapshot.manifest_list)
 
     def _may_ask_again(self, error: CatalogError) -> bool:
         """Whether to ask a catalog again that could not be asked for the table."""
@@ -195,7 +209,15 @@ class Committer:
             return landed
         already = find_committed(self._change, self._metadata, self._table.io)
         if already is None:
+            if self._sent.is_lost:
+                raise CommitError(
+                    f"the history of {self._change.branch!r} of {self._name} no longer shows "
+                    "whether the commit happened: snapshots have expired"
+                )
             return None
+        if already.snapshot_id == self._snapshot_id:  # it has expired
+            self._sent.note_landing()
+            return Committed(self._snapshot_id, self._sent.count)
         self._delete_metadata()
         return Committed(already.snapshot_id, self._sent.count, already)
 

@@ -103,7 +103,10 @@ def answers_at_once(catalog: Catalog) -> bool:
     A database server may still carry out what it was sent on a connection that was lost.
     """
     engine = getattr(catalog, "engine", None)
-    return _is_sql(catalog) and engine is not None and engine.dialect.name == "sqlite"
+    if engine is None or not _is_sql(catalog):
+        return False
+    # Other drivers of the same dialect ask a server.
+    return (engine.dialect.name, engine.dialect.driver) == ("sqlite", "pysqlite")
 
 
 def has_ended(error: BaseException, catalog: Catalog) -> bool:

@@ -1,11 +1,11 @@
 """What a commit has sent to its catalog, and whether any of it may still land.
 
 One rule holds for everybody who would delete files or call a commit refused. Once anything was
-sent, files are deleted only after a look at the table has shown that the snapshot is absent, and
-when it can't land any more: the branch has moved past the parent of every request, or the catalog
-carries nothing out after its call has ended. Otherwise the outcome is unknown, and files and
-markers stay. An answer alone proves nothing: a request that was repeated in transport is refused
-because its first copy came through, and an error may follow a commit that was made.
+sent, files are deleted only after a look at the table has shown that the snapshot is absent, was
+never there, and can't land any more: the branch has moved past the parent of every request, or the
+catalog carries nothing out after its call has ended. Otherwise the outcome is unknown, and files
+and markers stay. An answer alone proves nothing: a request that was repeated in transport is
+refused because its first copy came through, and an error may follow a commit that was made.
 """
 
 from __future__ import annotations
@@ -61,21 +61,36 @@ class _Request:
     sequence_number: int
     has_ended: bool = False
 
-    def is_outrun(self, metadata: TableMetadata, branch: str) -> bool:
-        """Whether the branch has moved past its parent, so that no catalog would accept it."""
+    def has_not_landed(self, metadata: TableMetadata, branch: str) -> bool:
+        """Whether a table that does not have the snapshot proves that it never had it.
+
+        The snapshot may have landed, others may have committed on top, and it may have expired:
+        its files are in the table then.
+        """
         head = metadata.snapshot_by_name(branch)
         if (head.snapshot_id if head else None) == self.parent_id:
-            return False
-        if self.parent_id is None:
             return True
-        if metadata.next_sequence_number() > self.sequence_number:
-            return True  # even if the branch is moved back to the parent
-        # A branch that was moved back, or dropped, may be moved to the parent again.
+        if self.sequence_number and any(
+            s.sequence_number == self.sequence_number for s in metadata.snapshots
+        ):
+            return True  # another has its number
+        # With the snapshot in between, the history would not get to its parent.
         return any(s.snapshot_id == self.parent_id for s in ancestors_of(head, metadata))
+
+    def can_land(self, metadata: TableMetadata, branch: str) -> bool:
+        """Whether the catalog may still carry it out: the branch is where it must be for that."""
+        head = metadata.snapshot_by_name(branch)
+        is_there = (head.snapshot_id if head else None) == self.parent_id
+        return is_there and not self.has_ended
 
 
 class SentCommit:
     """The requests of one commit. Whoever would delete its files asks this first.
+
+    Attributes:
+        count: How many there were.
+        is_lost: Whether the last look could not tell if the snapshot had been in the table: another
+            request might commit the same rows twice.
 
     Args:
         catalog: Where they are sent.
@@ -92,6 +107,7 @@ class SentCommit:
         self._open: list[_Request] = []
         self._landed = False
         self.count = 0
+        self.is_lost = False
 
     @property
     def may_be_in_table(self) -> bool:
@@ -134,8 +150,12 @@ class SentCommit:
         if snapshot is None:
             self.note_absence(metadata)
         else:
-            self._landed = True
+            self.note_landing()
         return snapshot
+
+    def note_landing(self) -> None:
+        """Note that the snapshot is, or was, in the table."""
+        self._landed = True
 
     def note_absence(self, metadata: TableMetadata | None) -> None:
         """Note that the snapshot is not in the table.
@@ -144,12 +164,12 @@ class SentCommit:
             metadata: From a look that began after the last request had ended; None if there is no
                 table yet.
         """
-        self._open = [
-            request
-            for request in self._open
-            if not request.has_ended
-            and (metadata is None or not request.is_outrun(metadata, self._branch))
-        ]
+        if metadata is None:
+            self._open = [request for request in self._open if not request.has_ended]
+            return
+        lost = [r for r in self._open if not r.has_not_landed(metadata, self._branch)]
+        late = [r for r in self._open if r.can_land(metadata, self._branch)]
+        self._open, self.is_lost = lost + late, bool(lost)
 
     def settle(
         self, error: Exception, look: Callable[[], _Found | None], backoff: Backoff
