@@ -62,26 +62,46 @@ class _Request:
     has_ended: bool = False
 
     def has_not_landed(self, metadata: TableMetadata, branch: str) -> bool:
-        """Whether a table that does not have the snapshot proves that it never had it.
+        """Whether a table that does not have the snapshot proves that the branch has not, either.
 
         The snapshot may have landed, others may have committed on top, and it may have expired:
         its files are in the table then.
         """
-        head = metadata.snapshot_by_name(branch)
-        if (head.snapshot_id if head else None) == self.parent_id:
+        head_id = _head_id(metadata, branch)
+        if head_id == self.parent_id or self._is_outrun(metadata, branch):
             return True
-        if self.sequence_number and any(
-            s.sequence_number == self.sequence_number for s in metadata.snapshots
-        ):
-            return True  # another has its number
-        # With the snapshot in between, the history would not get to its parent.
-        return any(s.snapshot_id == self.parent_id for s in ancestors_of(head, metadata))
+        return head_id in _history(metadata, self.parent_id)  # it was moved back
 
     def can_land(self, metadata: TableMetadata, branch: str) -> bool:
-        """Whether the catalog may still carry it out: the branch is where it must be for that."""
-        head = metadata.snapshot_by_name(branch)
-        is_there = (head.snapshot_id if head else None) == self.parent_id
-        return is_there and not self.has_ended
+        """Whether the catalog may still carry it out.
+
+        A branch that was moved back, or dropped, may be moved to where it must be for that.
+        """
+        return not self.has_ended and not self._is_outrun(metadata, branch)
+
+    def _is_outrun(self, metadata: TableMetadata, branch: str) -> bool:
+        """Whether the branch has moved past its parent without it."""
+        head_id = _head_id(metadata, branch)
+        if head_id == self.parent_id:
+            return False
+        # With the snapshot in between, the history would not get to its parent. Nor could another
+        # have its number; a catalog refuses a number that was given already.
+        return self.parent_id in _history(metadata, head_id) or any(
+            s.sequence_number == self.sequence_number
+            for s in metadata.snapshots
+            if s.sequence_number
+        )
+
+
+def _head_id(metadata: TableMetadata, branch: str) -> int | None:
+    head = metadata.snapshot_by_name(branch)
+    return head.snapshot_id if head else None
+
+
+def _history(metadata: TableMetadata, snapshot_id: int | None) -> set[int | None]:
+    """A snapshot and its ancestors, as far as they have not expired."""
+    snapshot = metadata.snapshot_by_id(snapshot_id) if snapshot_id is not None else None
+    return {each.snapshot_id for each in ancestors_of(snapshot, metadata)}
 
 
 class SentCommit:
