@@ -47,8 +47,9 @@ def test_a_load_as_json_is_its_report(orders: Table, run: Run) -> None:
 
 def test_options_are_for_files_and_databases() -> None:
     address = "jdbc:mysql://host/db?table=t&user=me"
-    files, database, table = _sources(("a.avro", address, "table:a.b"), "avro", {"jar": "x.jar"})
-    assert files == {"path": "a.avro", "format": "avro", "options": {"jar": "x.jar"}}
+    told = {"format": "avro", "hive_partitions": False}
+    files, database, table = _sources(("a.avro", address, "table:a.b"), told, {"jar": "x.jar"})
+    assert files == {"path": "a.avro", "options": {"jar": "x.jar"}, **told}
     assert (database.url, database.table) == ("jdbc:mysql://host/db", "t")
     assert database.options == {"jar": "x.jar", "user": "me"}
     assert table == "table:a.b"
@@ -178,3 +179,30 @@ def test_a_report_says_what_workers_took_and_what_to_ask_for() -> None:
     assert "largest worker 431 MB = base 214 MB + 217 MB of 256 MB" in text
     assert "534 MB of memoryOverhead for each core" in text
     assert report.to_dict()["worker_bytes_at_most"] == 534_000_000
+
+
+def test_the_same_file_is_already_loaded_unless_again(
+    catalog: Catalog, folder: Path, run: Run
+) -> None:
+    (folder / "a.csv").write_text("id\n1\n")
+    command = ("load", "a.csv", "--into", "shop.t", *LOCAL)
+    assert run(*command).exit_code == 0
+    shown = run(*command)
+    assert shown.exit_code == 0
+    assert "shop.t: already loaded; nothing was done (--again" in shown.stdout
+    assert "nothing would be done (--again" in run(*command, "--dry-run").stdout
+    assert json.loads(run(*command, "--json", "-q").stdout)["status"] == "already loaded"
+    assert json.loads(run(*command, "--again", "--json", "-q").stdout)["status"] == "loaded"
+    assert catalog.load_table("shop.t").scan().to_arrow().column("id").to_pylist() == [1, 1]
+
+
+def test_columns_of_folders_can_be_left_out(catalog: Catalog, folder: Path, run: Run) -> None:
+    (folder / "day=1").mkdir()
+    (folder / "a.csv").write_text("id\n1\n")
+    (folder / "day=1" / "b.csv").write_text("id\n2\n")
+    assert run("load", "a.csv", "--into", "shop.t", *LOCAL).exit_code == 0
+    shown = run("load", "day=1", "--into", "shop.t", *LOCAL)
+    assert shown.exit_code != 0
+    assert "from names of folders; --no-hive-partitions leaves them out" in shown.stderr
+    shown = run("load", "day=1", "--no-hive-partitions", "--into", "shop.t", *LOCAL)
+    assert shown.exit_code == 0, shown.stderr

@@ -12,6 +12,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 import icestream as ice
+from icestream.commit.load_id import forget_loads, inputs_load_id
 from tests.support.loads import (
     BY_PART,
     batch,
@@ -309,3 +310,35 @@ def test_an_id_that_can_not_be_stored_is_refused(catalog: SqlCatalog, load_id: A
     with pytest.raises(ice.InvalidArgumentError, match="load_id"):
         ice.append(table, ids(0, 1), load_id=load_id)
     assert listing(table) == set()
+
+
+def test_inputs_have_no_age_limit_and_are_forgotten_when_all_rows_are_replaced() -> None:
+    record = json.dumps({"snapshot-id": 1, "committed-ms": 0, "counts": {}})
+    inputs = inputs_load_id("definition", "inputs")
+    properties = {
+        f"icestream.load.main:{inputs}": record,
+        f"icestream.load.other:{inputs}": record,
+        "icestream.load.main:tuesday": record,
+    }
+    (aged,) = forget_loads(properties, branch="main", load_id="new")
+    assert aged.removals == ["icestream.load.main:tuesday"]
+    assert forget_loads(properties, branch="main", load_id=None) == ()
+    (replaced,) = forget_loads(properties, branch="main", load_id=None, replaced=True)
+    assert replaced.removals == [f"icestream.load.main:{inputs}"]
+    (both,) = forget_loads(properties, branch="main", load_id="new", replaced=True)
+    assert sorted(both.removals) == sorted([*aged.removals, *replaced.removals])
+
+
+def test_inputs_that_a_replace_has_removed_stay_unknown_after_its_snapshot_expired(
+    catalog: SqlCatalog,
+) -> None:
+    table = make_table(catalog)
+    inputs = inputs_load_id("definition", "inputs")
+    ice.append(table, ids(0, 2), load_id=inputs)
+    assert ice.append(table, ids(0, 2), load_id=inputs).already_committed
+    ice.overwrite(table, ids(5, 6))
+    ice.append(table, ids(6, 7))
+    old = [each.snapshot_id for each in table.refresh().metadata.snapshots[:-1]]
+    table.maintenance.expire_snapshots().by_ids(old).commit()
+    assert not ice.append(table.refresh(), ids(0, 2), load_id=inputs).already_committed
+    assert ids_of(table) == [0, 1, 5, 6]
