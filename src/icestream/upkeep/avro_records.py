@@ -1,7 +1,7 @@
 """Avro files read one record at a time, and refused if they are cut off.
 
-PyIceberg's reader takes the end of a file that was cut off for the end of its records. Whoever
-deletes what a manifest does not name must not.
+PyIceberg's reader takes the end of a file that was cut off between two blocks for the end of its
+records. Whoever deletes what a manifest does not name must not.
 """
 
 from __future__ import annotations

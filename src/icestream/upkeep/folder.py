@@ -21,7 +21,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from icestream.errors import CatalogError
-from icestream.upkeep.path_keys import identity_key, local_path, path_key
+from icestream.upkeep.path_keys import folder_key, identity_key, local_path, path_key
 
 _DELETE_THREADS = 8
 _AMBIGUOUS = re.compile(r"[?#;]")
@@ -103,7 +103,7 @@ class Folder:
     def __init__(self, io: FileIO, location: str) -> None:
         arrow_io = io if isinstance(io, PyArrowFileIO) else PyArrowFileIO(io.properties)
         self.location = location.rstrip("/")
-        self.key = posixpath.dirname(path_key(f"{self.location}/any"))
+        self.key = folder_key(self.location)
         local = local_path(self.location)
         self.is_local = local is not None
         try:

@@ -67,6 +67,7 @@ class Markers:
         *,
         others: Collection[str] = (),
         dropped: Collection[str] = (),
+        is_shared: bool = False,
     ) -> Markers:
         """Read the markers of a table.
 
@@ -75,8 +76,9 @@ class Markers:
             metadata: The table.
             others: Ids of tables that are known to have files in the same folders.
             dropped: Ids of tables that are dropped: what they left is this table's to clean up.
+            is_shared: Whether other tables may have their metadata in the same folder.
         """
-        owners = _Owners(metadata, frozenset(others), frozenset(dropped))
+        owners = _Owners(metadata, frozenset(others), frozenset(dropped), is_shared)
         return cls(
             _read(file, owners)
             for file in folder.files(recursive=False)
@@ -102,6 +104,7 @@ class _Owners:
     metadata: TableMetadata
     others: frozenset[str]
     dropped: frozenset[str]
+    is_shared: bool
 
     def are_us(self, facts: dict[str, object]) -> bool:
         """Whether a marker is the table's.
@@ -111,11 +114,13 @@ class _Owners:
         """
         uuid = facts.get("table-uuid")
         if uuid is None:
-            return not self.others
+            return not self.others and not self.is_shared
         if str(uuid) == str(self.metadata.table_uuid) or str(uuid) in self.dropped:
             return True
+        if str(uuid) in self.others or self.is_shared:
+            return False
         location = str(facts.get("table-location", "")).rstrip("/")
-        return str(uuid) not in self.others and location == self.metadata.location.rstrip("/")
+        return location == self.metadata.location.rstrip("/")
 
 
 def _read(file: StoredFile, owners: _Owners) -> Marker:

@@ -34,6 +34,11 @@ def path_key(location: str) -> str:
     return posixpath.normpath(f"/{match[3].lstrip('/')}" if match else location)
 
 
+def folder_key(location: str) -> str:
+    """The same for a folder, which has no links left in it at all."""
+    return posixpath.dirname(path_key(f"{location.rstrip('/')}/any"))
+
+
 def all_keys(location: str) -> Iterator[str]:
     """Every name of a file that a table refers to, `path_key`'s first.
 

@@ -529,6 +529,54 @@ def test_a_catalog_restored_from_a_backup_does_not_cost_what_came_after(
     assert len(_all_rows(again)) == 20 + 20 + 30
 
 
+def _far(tmp_path: Path) -> dict[str, str]:
+    return {"write.metadata.path": f"file://{tmp_path}/far"}
+
+
+def test_a_version_of_another_catalog_is_kept_where_metadata_lies_elsewhere(
+    catalog: SqlCatalog, second_catalog: SqlCatalog, tmp_path: Path
+) -> None:
+    here = _filled(catalog, "db.t", properties=_far(tmp_path))
+    there = second_catalog.register_table("db.t", here.metadata_location)
+    for number in range(3):
+        ice.append(there, _rows(1000 * number))
+    # The folder where this catalog's metadata goes from now on is another one.
+    with here.transaction() as transaction:
+        transaction.remove_properties("write.metadata.path")
+    report = ice.orphans(here, older_than=0, delete=True)
+    assert (report.count, report.copies) == (0, 3)
+    assert len(_all_rows(there)) == 20 + 20 + 30 + 40
+
+
+def test_a_table_in_the_same_location_is_refused_where_metadata_lies_elsewhere(
+    catalog: SqlCatalog, second_catalog: SqlCatalog, tmp_path: Path
+) -> None:
+    here = _filled(catalog, "db.t", properties=_far(tmp_path))
+    there = _filled(second_catalog, "db.t", properties=_far(tmp_path))
+    assert here.location() == there.location()
+    _, files, marker = leave_a_write(there, metadata_folder=tmp_path / "far")
+    with pytest.raises(ice.CatalogError, match=str(there.metadata.table_uuid)):
+        ice.orphans(here, older_than=0, delete=True)
+    ice.orphans(here, older_than=0, delete=True, other_tables="keep")
+    assert len(_all_rows(there)) == 20
+    assert all(path.exists() for path in [*files, marker])
+
+
+def test_tables_that_share_a_metadata_folder_only_are_no_matter(
+    catalog: SqlCatalog, tmp_path: Path
+) -> None:
+    here = _filled(catalog, "db.t", properties=_far(tmp_path))
+    other = _filled(catalog, "db.other", properties=_far(tmp_path))
+    _, files, marker = leave_a_write(
+        here, metadata_folder=tmp_path / "far", table_uuid=str(other.metadata.table_uuid)
+    )
+    stray = _stray(folder_of(here) / "data")
+    report = ice.orphans(here, older_than=0, delete=True)
+    assert [file.path for file in report.files] == [f"file://{stray}"]
+    assert all(path.exists() for path in [*files, marker])
+    assert len(_all_rows(other)) == 20
+
+
 # Damaged metadata of the table itself -----------------------------------------------------------
 
 
@@ -548,6 +596,25 @@ def test_metadata_that_was_cut_off_stops_the_search(
     path.write_bytes(content[: int(len(content) * kept)])
     before = stored_files(folder_of(table))
     with pytest.raises(ice.CatalogError, match=path.name):
+        ice.orphans(table, older_than=0, delete=True)
+    assert stored_files(folder_of(table)) == before
+
+
+def test_a_manifest_that_was_cut_off_between_two_blocks_stops_the_search(
+    catalog: SqlCatalog,
+) -> None:
+    table = catalog.create_table("db.t", _SCHEMA)
+    ice.commit_files(table, [file for n in range(3) for file in ice.write_files(table, _rows(n))])
+    snapshot = table.refresh().current_snapshot()
+    assert snapshot is not None
+    path = Path(snapshot.manifests(table.io)[0].manifest_path.removeprefix("file://"))
+    content = path.read_bytes()
+    mark = content[-16:]  # ends the header, and every block
+    blocks = content.split(mark)
+    assert len(blocks) > 3
+    path.write_bytes(mark.join(blocks[:3]) + mark)
+    before = stored_files(folder_of(table))
+    with pytest.raises(ice.CatalogError, match="cut off"):
         ice.orphans(table, older_than=0, delete=True)
     assert stored_files(folder_of(table)) == before
 

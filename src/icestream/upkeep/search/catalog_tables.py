@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import posixpath
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from pyiceberg.typedef import Identifier
 
 from icestream.errors import CatalogError
 from icestream.redaction import error_text
-from icestream.upkeep.path_keys import path_key
+from icestream.upkeep.path_keys import folder_key
 
 # Files that a table began to write into other folders since then are too young to be orphans.
 _BELIEVED_SECONDS = 600
@@ -119,7 +118,7 @@ class CatalogTables:
 def _described(name: Identifier, table: Table) -> CatalogTable:
     locations = load_location_provider(table.location(), table.metadata.properties)
     folders = (table.location(), locations.data_path, locations.metadata_path)
-    keys = tuple(posixpath.dirname(path_key(f"{each.rstrip('/')}/any")) for each in folders)
+    keys = tuple(map(folder_key, folders))
     return CatalogTable(name, str(table.metadata.table_uuid), keys, time.monotonic())
 
 

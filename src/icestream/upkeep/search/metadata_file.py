@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from pyiceberg.io import FileIO
 from icestream.errors import MemoryBudgetError
 from icestream.memory import MemoryBudget, format_bytes
 
-_SUFFIXES = ("metadata.json", "metadata.json.gz")
+_NAME = re.compile(r".*metadata\.json(\.(gz|zst|zstd|bz2|lz4|snappy))?", re.IGNORECASE | re.DOTALL)
 _GZIP_MAGIC = b"\x1f\x8b"
 _PARSED_FACTOR = 4  # what reading a file takes, as a multiple of its text
 _FOLDER_PROPERTIES = (
@@ -47,7 +48,7 @@ _NOTHING: dict[str, Any] = {}
 
 def is_metadata_file(name: str) -> bool:
     """Whether a file's name is one that engines give to a table's metadata."""
-    return name.lower().endswith(_SUFFIXES)
+    return _NAME.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,12 @@ class MetadataFile:
     def parent(self) -> str | None:
         """The metadata file that this one was made from; None for a table's first."""
         return self.log[-1] if self.log else None
+
+    @property
+    def written_folders(self) -> tuple[str, ...]:
+        """Folders that the table writes to."""
+        location = self.location.rstrip("/")
+        return (f"{location}/data", f"{location}/metadata", *self.folders)
 
     def named(self) -> Iterator[str]:
         """Every file that it names itself."""

@@ -18,8 +18,10 @@ from icestream.memory import MemoryBudget
 from icestream.report import OrphanFile
 from icestream.upkeep.folder import Folder, StoredFile, is_hidden
 from icestream.upkeep.markers import Markers
+from icestream.upkeep.path_keys import folder_key, path_key
 from icestream.upkeep.search.candidates import CHUNK_FILES, Candidates
 from icestream.upkeep.search.catalog_tables import CatalogTable, CatalogTables, overlaps
+from icestream.upkeep.search.metadata_file import MetadataFile
 from icestream.upkeep.search.other_tables import OtherTables, SharedFoldersError
 from icestream.upkeep.search.own_versions import OwnVersions
 from icestream.upkeep.search.references import References
@@ -97,7 +99,13 @@ class OrphanSearch:
         self._others_references = References(budget, beyond=self.references)
         self._own = OwnVersions(table, budget)
         self.others = OtherTables(
-            table.io, self._own, self._others_references, sharing, budget, self._may_be_left
+            table.io,
+            self._own,
+            self._others_references,
+            sharing,
+            budget,
+            self._concerns,
+            self._may_be_left,
         )
         self._candidates = Candidates([*self.folders, *self._shared], budget)
         self._other_folders: list[Folder] = []
@@ -141,6 +149,7 @@ class OrphanSearch:
             for folder in self.folders:
                 for file in folder.files():
                     self.others.look_at(file)
+            self._look_at_far_metadata()
             self._judge_others()
         self._markers = self._read_markers()
         self._judge = Judge(
@@ -193,6 +202,7 @@ class OrphanSearch:
             self._table.metadata,
             others=self.others.uuids,
             dropped=self._sharing.dropped,
+            is_shared=self._metadata_folder in self._shared,
         )
 
     def _unreferenced(self, markers: Markers) -> Iterator[StoredFile]:
@@ -205,12 +215,29 @@ class OrphanSearch:
                 self.others.look_at(file)
                 if not is_hidden(file.relative, self._partition_names):
                     yield file
+        self._look_at_far_metadata()
         # Elsewhere only files of our own unfinished writes are looked for.
         for folder in self._shared if len(markers) else ():
             for file in folder.files():
                 self.files_listed += 1
                 if not self._is_own(file) and markers.of(file.name) is not None:
                     yield file
+
+    def _look_at_far_metadata(self) -> None:
+        """Look at metadata files beside the table's own where these lie elsewhere."""
+        far = (Folder(self._table.io, location) for location in self._own.locations)
+        for folder in (self._metadata_folder, *far):
+            if not any(_is_in(folder, own) for own in self.folders):
+                for file in folder.files(recursive=False):
+                    self.others.look_at(file)
+
+    def _concerns(self, read: MetadataFile) -> bool:
+        """Whether the table of a metadata file may have files in this table's folders."""
+        if any(own.holds(path_key(read.path)) for own in self.folders):
+            return True
+        written = [folder_key(location) for location in read.written_folders]
+        location = folder_key(read.location)
+        return self._overlaps(location, written)
 
     def _judge_others(self) -> None:
         try:
@@ -225,7 +252,7 @@ class OrphanSearch:
         tables = CatalogTables(self._table)
         for seen in tables.all():
             is_copy = seen.table_uuid == self._own.table_uuid
-            if not (is_copy or seen.table_uuid in self._sharing.dropped or self._overlaps(seen)):
+            if not (is_copy or seen.table_uuid in self._sharing.dropped or self._writes_here(seen)):
                 continue
             loaded = tables.load(seen.name)  # as it is now
             if loaded is None:
@@ -248,8 +275,13 @@ class OrphanSearch:
             if folder.key != self._metadata_folder.key:
                 self._other_folders.append(folder)
 
-    def _overlaps(self, seen: CatalogTable) -> bool:
+    def _writes_here(self, seen: CatalogTable) -> bool:
         location, *written = seen.folders
+        return self._overlaps(location, written)
+
+    def _overlaps(self, location: str, written: Iterable[str]) -> bool:
+        """Whether a table, by its folders, may have files in this table's."""
+        written = list(written)
         return any(
             _lies_in(location, own.key) or any(overlaps(folder, own.key) for folder in written)
             for own in self.folders

@@ -11,7 +11,7 @@ from pyiceberg.io import FileIO
 from icestream.errors import CatalogError, IcestreamError
 from icestream.memory import MemoryBudget
 from icestream.upkeep.folder import StoredFile
-from icestream.upkeep.path_keys import path_key
+from icestream.upkeep.path_keys import folder_key, path_key
 from icestream.upkeep.search.metadata_file import (
     MetadataFile,
     is_metadata_file,
@@ -74,6 +74,8 @@ class OtherTables:
         references: What is kept.
         sharing: What the caller says.
         budget: What reading is on lease from.
+        concerns: Whether a metadata file of another table has to do with this one: it lies in one
+            of this table's folders, or its table writes there.
         may_be_left: Whether a folder, by its key, may be left alone as a whole: it lies below the
             table's location, and not above its data or metadata.
     """
@@ -85,6 +87,7 @@ class OtherTables:
         references: References,
         sharing: Sharing,
         budget: MemoryBudget,
+        concerns: Callable[[MetadataFile], bool],
         may_be_left: Callable[[str], bool],
     ) -> None:
         self.uuids: set[str] = set()
@@ -94,6 +97,7 @@ class OtherTables:
         self._references = references
         self._sharing = sharing
         self._budget = budget
+        self._concerns = concerns
         self._may_be_left = may_be_left
         self._lease = budget.force(0)
         self._waiting: dict[str, StoredFile] = {}
@@ -188,7 +192,7 @@ class OtherTables:
         if read.table_uuid in self._sharing.dropped:
             return True
         if read.table_uuid != self._own.table_uuid:
-            return False
+            return not self._concerns(read)
         return (
             read.path in self._own
             or self._sharing.only_catalog
@@ -218,7 +222,7 @@ class OtherTables:
         )
         if read.table_uuid != self._own.table_uuid:
             for location in (read.location, *read.folders):
-                self.leave(posixpath.dirname(path_key(f"{location.rstrip('/')}/any")))
+                self.leave(folder_key(location))
 
     def _refuse_other_formats(self) -> None:
         for folder, format_name in self._other_formats.items():

@@ -9,6 +9,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 
 from icestream.memory import MemoryBudget
+from icestream.upkeep.manifest_entries import unreadable
 from icestream.upkeep.path_keys import path_key
 from icestream.upkeep.search.metadata_file import MetadataFile, read_metadata_file
 
@@ -24,6 +25,12 @@ class OwnVersions:
 
     Memory: 128 bytes for each metadata file, on lease.
 
+    Attributes:
+        table_uuid: The table's id.
+        folders: Folders that its metadata lies in, by key.
+        locations: The same as they are written, without those of manifest lists.
+        manifest_lists: Those of the current version, by key.
+
     Args:
         table: The table.
         budget: What the names are on lease from.
@@ -32,6 +39,7 @@ class OwnVersions:
     def __init__(self, table: Table, budget: MemoryBudget) -> None:
         self.table_uuid = str(table.metadata.table_uuid).lower()
         self.folders: set[str] = set()
+        self.locations: set[str] = set()
         self.manifest_lists: set[str] = set()
         self._budget = budget
         self._lease = budget.force(0)
@@ -45,6 +53,7 @@ class OwnVersions:
         metadata = table.metadata
         named = [table.metadata_location, *(e.metadata_file for e in metadata.metadata_log)]
         self.folders |= {posixpath.dirname(path_key(location)) for location in named}
+        self.locations |= {location.rpartition("/")[0] for location in named}
         self.manifest_lists = {path_key(s.manifest_list) for s in metadata.snapshots}
         self.folders |= {posixpath.dirname(path) for path in self.manifest_lists}
         self._follow(table.io, named)
@@ -59,7 +68,7 @@ class OwnVersions:
         if file.parent is None or file.parent not in self:
             return False
         added = [path for path in file.heads if path_key(path) not in self.manifest_lists]
-        return bool(added) and not any(io.new_input(path).exists() for path in added)
+        return bool(added) and not any(_exists(io, path) for path in added)
 
     def _follow(self, io: FileIO, named: list[str]) -> None:
         """Go back from the oldest of some metadata files as far as there are any."""
@@ -75,6 +84,13 @@ class OwnVersions:
             if oldest.table_uuid != self.table_uuid:
                 return
             named = [named[1], *oldest.log]
+
+
+def _exists(io: FileIO, path: str) -> bool:
+    try:
+        return io.new_input(path).exists()
+    except Exception as error:
+        raise unreadable(path, error) from error
 
 
 def _digest(location: str) -> bytes:
