@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from struct import unpack
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -21,7 +21,7 @@ from pyiceberg.exceptions import ValidationException
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator, _StrictMetricsEvaluator
 from pyiceberg.io import FileIO, OutputFile
-from pyiceberg.io.pyarrow import PyArrowFile
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestWriterV2
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
@@ -430,3 +430,11 @@ def timeout_text(error: BaseException, properties: Mapping[str, str]) -> str | N
     if isinstance(error, requests.ConnectTimeout):
         return f"no connection within {connect:g} s: raise {CONNECT_TIMEOUT} if it takes longer"
     return f"no answer within {answer:g} s: raise {ANSWER_TIMEOUT} if it takes longer"
+
+
+def forget_file_systems(io: FileIO) -> None:
+    """Have file access make its file systems anew, with the properties that it has now."""
+    if isinstance(io, PyArrowFileIO):
+        io.fs_by_scheme = lru_cache(io._initialize_fs)
+    elif hasattr(io, "_thread_locals"):
+        io._thread_locals = threading.local()  # of fsspec

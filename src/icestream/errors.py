@@ -18,6 +18,7 @@ IcestreamError
 │   ├── ProjectionError                  ... its schema can't be projected to the table's
 │   └── TransientReadError               ... storage kept failing after every retry: try again later
 ├── WriteError                           a file could not be written: carries path; nothing is left
+├── CredentialsExpiredError              the store's credentials are too old: load the table again
 ├── TaskFailedError                      a task on a cluster failed for good: the cause says why
 ├── StreamError                          a stream can't go on from its checkpoint: the table changed
 ├── RunFailedError                       loads of a pipeline failed: carries their names, and report
@@ -201,6 +202,28 @@ class WriteError(IcestreamError):
 
 def _rebuild_write_error(message: str, path: str) -> WriteError:
     return WriteError(message, path=path)
+
+
+class CredentialsExpiredError(IcestreamError):
+    """Credentials for storage have expired, and there are no new ones. Load the table again.
+
+    In this process icestream asks the catalog for new ones first. Files of a write have been
+    deleted, as far as that was possible.
+
+    Attributes:
+        path: The file that could not be read or written.
+    """
+
+    def __init__(self, message: str, *, path: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_expired, (str(self), self.path)
+
+
+def _rebuild_expired(message: str, path: str) -> CredentialsExpiredError:
+    return CredentialsExpiredError(message, path=path)
 
 
 class TaskFailedError(IcestreamError):

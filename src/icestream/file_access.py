@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Mapping
 
 from pyiceberg.io import (
     AWS_ACCESS_KEY_ID,
@@ -39,7 +40,9 @@ _NAMES = frozenset(
     }
 )
 _HEADER = "header."
-_stripped: weakref.WeakKeyDictionary[FileIO, FileIO] = weakref.WeakKeyDictionary()
+_stripped: weakref.WeakKeyDictionary[FileIO, tuple[dict[str, str], FileIO]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 def without_catalog_secrets(io: FileIO) -> FileIO:
@@ -55,23 +58,30 @@ def without_catalog_secrets(io: FileIO) -> FileIO:
     if name not in (_PYARROW, _FSSPEC):
         return io
     signs = name == _FSSPEC and bool(io.properties.get(S3_SIGNER))
-    kept = {
-        key: value
-        for key, value in io.properties.items()
-        if key.startswith(_STORES) or key in _NAMES or (signs and key.startswith(_HEADER))
-    }
+    kept = storage_properties(io.properties)
     if signs:
         kept |= _signing(io.properties)
     if len(kept) == len(io.properties):
         return io
     known = _stripped.get(io)
-    if known is None or known.properties != kept:
-        known = _stripped[io] = kind(kept)
-    return known
+    if known is None or known[0] != kept:
+        known = _stripped[io] = kept, kind(dict(kept))
+    return known[1]
 
 
-def _signing(properties: dict[str, str]) -> dict[str, str]:
-    found: dict[str, str] = {key: properties[key] for key in ("uri", "token") if key in properties}
+def storage_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Those properties that are about a store."""
+    return {
+        key: value for key, value in properties.items() if key.startswith(_STORES) or key in _NAMES
+    }
+
+
+def _signing(properties: Mapping[str, str]) -> dict[str, str]:
+    found = {
+        key: value
+        for key, value in properties.items()
+        if key in ("uri", "token") or key.startswith(_HEADER)
+    }
     if S3_SIGNER_URI in properties:
         found.pop("uri", None)
     if "uri" in found:

@@ -12,7 +12,7 @@ import struct
 import sys
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -30,7 +30,13 @@ _RANDOM_KINDS = {
     "flip": 3,
     "stall": 1,
 }
-_S3_CODES = {403: "AccessDenied", 404: "NoSuchKey", 500: "InternalError", 503: "SlowDown"}
+_S3_CODES = {
+    400: "ExpiredToken",
+    403: "AccessDenied",
+    404: "NoSuchKey",
+    500: "InternalError",
+    503: "SlowDown",
+}
 
 
 @dataclass(slots=True)
@@ -72,6 +78,8 @@ class State:
     random: Random | None = None
     rate: float = 0.0
     stall_seconds: float = 0.0
+    life_requests: int | None = None
+    uses: Counter[str] = field(default_factory=Counter)
     in_flight: int = 0
     max_in_flight: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -87,6 +95,15 @@ class State:
             fault_at_random = self._drawn(method, path)
             self.injected += fault_at_random is not None
             return fault_at_random
+
+    def is_expired(self, authorization: str) -> bool:
+        """Count a request of a vended key, and say whether the key had too many."""
+        key = authorization.partition("Credential=")[2].partition("/")[0]
+        with self.lock:
+            if self.life_requests is None or not key.startswith("vended"):
+                return False
+            self.uses[key] += 1
+            return self.uses[key] > self.life_requests
 
     def _drawn(self, method: str, path: str) -> Fault | None:
         """A fault for this request, now and then, while the proxy is disturbed."""
@@ -114,6 +131,8 @@ class State:
             elif action == "disturb":
                 self.random = Random(command["seed"])
                 self.rate, self.stall_seconds = command["rate"], command["stall_seconds"]
+            elif action == "life":
+                self.life_requests = command["requests"]
             elif action == "calm":
                 self.random = None
             elif action == "faults":
@@ -166,6 +185,8 @@ class Handler(BaseHTTPRequestHandler):
     def _proxy(self, body: bytes) -> None:
         time.sleep(self.state.latency_seconds)
         fault = self.state.take_fault(self.command, self.path)
+        if self.state.is_expired(self.headers.get("Authorization", "")):
+            fault = Fault("fail", [], "", 400)
         kind = fault.kind if fault is not None else None
         if kind == "stall" and fault is not None:
             time.sleep(fault.seconds)

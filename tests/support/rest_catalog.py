@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog.rest import DEFAULT_ENDPOINTS, Capability, RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
     CommitFailedException,
@@ -70,9 +70,13 @@ class RestServer:
         load_status_after_commit: The same, from the next fault on.
         on_fault: Called before a fault's answer.
         on_load: Called before a table is looked up.
+        vended: Makes credentials for each table that is loaded; None: there are none.
+        vends_alone: Whether credentials can be asked for without the table.
     """
 
     def __init__(self, folder: Path) -> None:
+        self.vended: Callable[[], dict[str, str]] | None = None
+        self.vends_alone = False
         self.backend = make_catalog(folder)
         self.warehouse = f"file://{folder}/warehouse"
         self.faults: list[Fault] = []
@@ -141,6 +145,13 @@ class RestServer:
             answer = self.backend.commit_table(named, request.requirements, request.updates)
         return _described(answer.metadata, answer.metadata_location)
 
+    def endpoints(self) -> dict[str, Any]:
+        """What the server says that it does."""
+        if not self.vends_alone:
+            return {}
+        known = [*DEFAULT_ENDPOINTS, Capability.V1_LOAD_CREDENTIALS]
+        return {"endpoints": [str(endpoint) for endpoint in known]}
+
     def get(self, identifier: Identifier) -> tuple[int, Any]:
         """A table."""
         if self.load_status is not None:
@@ -148,7 +159,13 @@ class RestServer:
         if self.on_load is not None:
             self.on_load()
         table = self.backend.load_table(identifier)
-        return 200, _described(table.metadata, table.metadata_location)
+        config = {"config": self.vended()} if self.vended else {}
+        return 200, _described(table.metadata, table.metadata_location) | config
+
+    def credentials(self) -> tuple[int, Any]:
+        """Credentials, for whatever table."""
+        assert self.vended is not None
+        return 200, {"storage-credentials": [{"prefix": "s3://", "config": self.vended()}]}
 
     def create(self, namespace: Identifier, body: bytes) -> tuple[int, Any]:
         """Create a table, or stage one."""
@@ -204,7 +221,7 @@ def _handler(server: RestServer) -> type[BaseHTTPRequestHandler]:
             backend: SqlCatalog = server.backend
             match self.command, parts:
                 case _, ["config"]:
-                    return 200, {"defaults": {}, "overrides": {}}
+                    return 200, {"defaults": {}, "overrides": {}} | server.endpoints()
                 case "POST", ["namespaces"]:
                     backend.create_namespace(".".join(json.loads(body)["namespace"]))
                     return 200, json.loads(body) | {"properties": {}}
@@ -213,6 +230,8 @@ def _handler(server: RestServer) -> type[BaseHTTPRequestHandler]:
                     return 200, {"namespace": [name], "properties": {}}
                 case "POST", ["namespaces", name, "tables"]:
                     return server.create((name,), body)
+                case "GET", ["namespaces", _, "tables", _, "credentials"]:
+                    return server.credentials()
                 case "GET", ["namespaces", name, "tables", table]:
                     return server.get((name, table))
                 case "POST", ["namespaces", name, "tables", table]:

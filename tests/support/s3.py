@@ -181,6 +181,10 @@ class LatencyProxy:
         """The number of faults that have hit a request since the start."""
         return int(self._tell("faults"))
 
+    def expire_after(self, requests: int | None) -> None:
+        """Answer `ExpiredToken` to each key that begins with `vended`, after so many requests."""
+        self._tell("life", requests=requests)
+
     def _fault(
         self, kind: str, n: int, methods: tuple[str, ...], path_contains: str, **more: int
     ) -> None:

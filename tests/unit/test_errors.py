@@ -42,7 +42,7 @@ def _make(kind: type[errors.IcestreamError]) -> errors.IcestreamError:
         return kind("twice", column="a", examples=("a = 1",))
     if issubclass(kind, errors.InvalidDataError):
         return kind("null", column="a.b")
-    if issubclass(kind, errors.WriteError):
+    if issubclass(kind, (errors.WriteError, errors.CredentialsExpiredError)):
         return kind("disk full", path="s3://bucket/ü.parquet")
     if issubclass(kind, errors.CommitUnknownError):
         return kind("no answer", snapshot_id=7)

@@ -37,6 +37,7 @@ from pyiceberg.expressions import (
     NotNull,
     StartsWith,
 )
+from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry
 from pyiceberg.schema import Schema
@@ -74,6 +75,25 @@ def test_an_unbuffered_output_is_in_the_file_at_once(tmp_path: Path) -> None:
     with PyArrowFileIO().new_output(f"file://{tmp_path}/y").create() as stream:
         stream.write(b"abc")
         assert (tmp_path / "y").read_bytes() == b""
+
+
+# `_initialize_fs` and `_thread_locals`, by `forget_file_systems`
+
+
+def test_file_access_makes_its_file_systems_by_its_properties_and_keeps_them() -> None:
+    io = PyArrowFileIO({"s3.region": "eu", "s3.access-key-id": "a", "s3.secret-access-key": "b"})
+    before = io.fs_by_scheme("s3", "bucket")
+    io.properties = {**io.properties, "s3.access-key-id": "c"}
+    assert io.fs_by_scheme("s3", "bucket") is before
+    _pyiceberg.forget_file_systems(io)
+    assert io.fs_by_scheme("s3", "bucket") is not before
+    assert not io.fs_by_scheme("s3", "bucket").equals(before)
+    local = FsspecFileIO({})
+    kept = local._thread_locals
+    local.get_fs("file")
+    assert hasattr(kept, "get_fs_cached")
+    _pyiceberg.forget_file_systems(local)
+    assert not hasattr(local._thread_locals, "get_fs_cached")
 
 
 # `_session`, by `limit_waits`, and the module's `Session`, by `limited_catalog`

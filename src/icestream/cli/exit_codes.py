@@ -62,6 +62,7 @@ _KINDS: tuple[tuple[type[BaseException], ExitCode], ...] = (
     (errors.CatalogError, ExitCode.STORAGE),
     (errors.ReadError, ExitCode.STORAGE),
     (errors.WriteError, ExitCode.STORAGE),
+    (errors.CredentialsExpiredError, ExitCode.STORAGE),
     (errors.MissingExtraError, ExitCode.MISSING_EXTRA),
     (errors.UnsupportedFeatureError, ExitCode.UNSUPPORTED),
     (errors.TaskFailedError, ExitCode.TASK_FAILED),

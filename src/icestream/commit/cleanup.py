@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pyiceberg.io import FileIO
 
+from icestream.credentials import renewing
+
 _log = logging.getLogger(__name__)
 _THREADS = 8
 
@@ -37,7 +39,7 @@ def _failed(test: Callable[[str], bool], paths: Iterable[str]) -> list[str]:
 
 def _delete(io: FileIO, path: str) -> bool:
     try:
-        io.delete(path)
+        renewing(io, lambda: io.delete(path), path=path)
     except FileNotFoundError:
         return True
     except Exception as error:

@@ -20,7 +20,8 @@ from pyiceberg.table.locations import load_location_provider
 
 from icestream.commit.cleanup import delete_files, missing_files
 from icestream.commit.sent import SentCommit
-from icestream.errors import InvalidArgumentError, WriteError
+from icestream.credentials import renewing
+from icestream.errors import CredentialsExpiredError, InvalidArgumentError, WriteError
 from icestream.write.new_file import NewFile
 from icestream.write.target import WriteTarget
 
@@ -71,9 +72,10 @@ class InFlightWrite:
                 "pid": os.getpid(),
             }
             try:
-                output = self._target.io.new_output(self.marker)
-                with output.create(overwrite=True) as stream:
-                    stream.write(json.dumps(facts).encode())
+                renewing(self._target.io, lambda: self._write(facts), path=self.marker)
+            except CredentialsExpiredError:
+                self._marked_at = now
+                raise
             except Exception as error:
                 self._marked_at = now  # a part of it may be there
                 raise WriteError(
@@ -82,6 +84,10 @@ class InFlightWrite:
                     path=self.marker,
                 ) from error
             self._marked_at = now
+
+    def _write(self, facts: dict[str, object]) -> None:
+        with self._target.io.new_output(self.marker).create(overwrite=True) as stream:
+            stream.write(json.dumps(facts).encode())
 
     def add(self, paths: Iterable[str]) -> None:
         """Name data files of the write, to be deleted if it comes to nothing."""

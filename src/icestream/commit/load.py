@@ -32,7 +32,7 @@ from icestream.commit.load_id import (
 )
 from icestream.commit.observed_commit import ObservedLoad
 from icestream.commit.schema_change import SchemaConflictError, evolved, loosened_in_words
-from icestream.errors import InvalidArgumentError, MemoryBudgetError
+from icestream.errors import CredentialsExpiredError, InvalidArgumentError, MemoryBudgetError
 from icestream.memory import MemoryBudget, as_budget
 from icestream.report import WriteReport
 from icestream.write.new_file import NewFile
@@ -173,9 +173,10 @@ class Load:
     def run(self, source: object) -> WriteReport:
         """Write the stream and commit it, as one snapshot.
 
-        A load that lost against a change of the schema is run again if the source can be opened
-        again. On any error the table is as it was and the files written are deleted, except where
-        it is not known whether the commit happened.
+        A load is run again if the source can be opened again, and it lost against a change of the
+        schema, or its credentials for storage expired in the middle of a file. On any error the
+        table is as it was and the files written are deleted, except where it is not known whether
+        the commit happened.
         """
         self._check()
         with self._observed() as observed:
@@ -183,7 +184,7 @@ class Load:
                 try:
                     with open_source(source) as stream:
                         return observed.done(self._run_once(stream))
-                except SchemaConflictError:
+                except (SchemaConflictError, CredentialsExpiredError):
                     if last or not can_reopen(source):
                         raise
         raise AssertionError("not reached")

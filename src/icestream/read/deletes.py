@@ -183,6 +183,7 @@ class DeletedPositions:
             split=split.id,
             stopped=self._stopped,
             on_retry=self._on_retry,
+            io=split.context.io,
         )
 
 

@@ -15,6 +15,13 @@ from typing import TypeVar
 import pyarrow as pa
 from pyiceberg.io import FileIO
 
+from icestream.credentials import (
+    credentials_of,
+    expired_error,
+    is_expired,
+    is_refused,
+    renewed_after,
+)
 from icestream.errors import (
     CorruptFileError,
     FileMissingError,
@@ -25,6 +32,8 @@ from icestream.errors import (
 )
 
 T = TypeVar("T")
+
+_MOST_RENEWALS = 3  # for one action: new credentials that are refused as well are not the cure
 
 _log = logging.getLogger(__name__)
 
@@ -119,15 +128,27 @@ def retrying(
     split: str | None = None,
     stopped: threading.Event | None = None,
     on_retry: Callable[[], None] = lambda: None,
+    io: FileIO | None = None,
 ) -> T:
-    """Run an action on a file; retry what is transient; raise a typed error for the rest."""
-    attempt = 0
+    """Run an action on a file; retry what is transient; raise a typed error for the rest.
+
+    With `io`, credentials that have expired are renewed, and the action is run again.
+    """
+    attempt = renewals = 0
     while True:
+        used = credentials_of(io) if io is not None else {}
         try:
             return action()
         except IcestreamError:
             raise
         except Exception as error:
+            if io is not None and is_remote(path) and is_refused(error):
+                renewals += 1
+                if renewals > _MOST_RENEWALS and is_expired(error, io):
+                    raise expired_error(path, "new ones were refused as well") from error
+                if renewals <= _MOST_RENEWALS and renewed_after(error, io, used, path=path):
+                    on_retry()
+                    continue
             attempt += 1
             gone = stopped is not None and stopped.is_set()
             if gone or attempt > policy.retries or not is_transient(error, path):
@@ -187,31 +208,52 @@ class SharedFile:
     """One open file for all the row groups that are decoded from it at once.
 
     `ReadAt` is thread-safe in Arrow, so streams can share a handle; on an object store that saves a
-    request for each of them. The last `release` closes it.
+    request for each of them. The last `release` closes it. A handle keeps the credentials that it
+    was opened with: once there are others, the file is opened again.
 
     Args:
-        open_handle: Called for the first `acquire`, and again after the last `release`.
+        io: How it is opened, for the first `acquire` and again after the last `release`.
+        path: The file.
     """
 
-    def __init__(self, open_handle: Callable[[], pa.NativeFile]) -> None:
-        self._open = open_handle
+    def __init__(self, io: FileIO, path: str) -> None:
+        self._io = io
+        self._path = path
         self._users = 0
         self._lock = threading.Lock()
         self._handle: pa.NativeFile | None = None
+        self._old: list[pa.NativeFile] = []
+        self._credentials: object = None
 
     def acquire(self) -> pa.NativeFile:
         """The open file; every call needs its `release`."""
         with self._lock:
-            if self._handle is None:
-                self._handle = self._open()
+            handle = self._current()
             self._users += 1
-            return self._handle
+            return handle
+
+    def current(self) -> pa.NativeFile:
+        """The open file, for a caller that has acquired it."""
+        with self._lock:
+            return self._current()
 
     def release(self) -> None:
         """Done with it, once per `acquire`."""
         with self._lock:
             self._users -= 1
-            if self._users == 0 and self._handle is not None:
-                with suppress(Exception):
-                    self._handle.close()
-                self._handle = None
+            if self._users == 0:
+                handles = [*self._old, self._handle]
+                self._handle, self._old = None, []
+                for handle in handles:
+                    if handle is not None:
+                        with suppress(Exception):
+                            handle.close()
+
+    def _current(self) -> pa.NativeFile:
+        credentials = credentials_of(self._io)
+        if self._handle is None or self._credentials is not credentials:
+            handle = open_file(self._io, self._path)
+            if self._handle is not None:
+                self._old.append(self._handle)  # others may still read from it
+            self._handle, self._credentials = handle, credentials
+        return self._handle

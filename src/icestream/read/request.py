@@ -21,13 +21,12 @@ from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 from pyiceberg.utils.config import Config
 
-from icestream._pyiceberg import limit_waits
+from icestream.credentials import access_to
 from icestream.errors import (
     CatalogError,
     InvalidArgumentError,
     UnknownColumnError,
 )
-from icestream.file_access import without_catalog_secrets
 from icestream.read.origin import PartitionUnion, check_metadata_columns
 from icestream.read.rows import fit_literals
 from icestream.read.split import ReadContext
@@ -63,7 +62,6 @@ def request(
         InvalidArgumentError: If something does not exist or does not fit.
     """
     data_scan = _data_scan(source, case_sensitive)
-    limit_waits(data_scan.catalog)
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
         raise InvalidArgumentError(f"limit is {limit!r}: give a whole number of rows, 0 or more")
     data_scan = _with_snapshot(data_scan, snapshot_id, branch, tag, as_of)
@@ -74,14 +72,16 @@ def request(
     row_filter = _row_filter(data_scan, where, schema)
     selected = _select(schema, columns, data_scan)
     limits = [n for n in (limit, data_scan.limit) if n is not None]
-    data_scan = data_scan.update(table_metadata=metadata, row_filter=row_filter)
+    identifier, location = data_scan.table_identifier, metadata.location
+    io = access_to(data_scan.io, data_scan.catalog, identifier, location)
+    data_scan = data_scan.update(table_metadata=metadata, row_filter=row_filter, io=io)
     snapshot = data_scan.snapshot()
     downcast = Config().get_bool("downcast-ns-timestamp-to-us-on-write")
     table = ".".join(data_scan.table_identifier or ()) or metadata.location
     context = ReadContext(
         table=table,
         snapshot_id=snapshot.snapshot_id if snapshot else None,
-        io=without_catalog_secrets(data_scan.io),
+        io=data_scan.io,
         schema=selected,
         read_schema=_read_schema(schema, selected, row_filter, data_scan.case_sensitive),
         row_filter=row_filter,

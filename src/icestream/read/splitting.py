@@ -73,7 +73,7 @@ def _cut(split: Split, target: int, policy: RetryPolicy) -> list[Split]:
         with open_file(split.context.io, split.path) as handle:
             return read_footer(handle).metadata
 
-    metadata = retrying(footer, path=split.path, policy=policy, split=split.id)
+    metadata = retrying(footer, path=split.path, policy=policy, split=split.id, io=split.context.io)
     parts: list[Split] = []
     groups: list[int] = []
     rows = size = 0

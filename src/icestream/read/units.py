@@ -18,7 +18,7 @@ from icestream.errors import ProjectionError
 from icestream.memory import trim_heap
 from icestream.read import parquet
 from icestream.read.deletes import DeletedPositions, DeletedRows
-from icestream.read.files import RetryPolicy, SharedFile, is_remote, open_file, retrying
+from icestream.read.files import RetryPolicy, SharedFile, is_remote, retrying
 from icestream.read.footer import read_footer
 from icestream.read.orc import OrcReader
 from icestream.read.prefetch import (
@@ -117,7 +117,7 @@ class OpenFile:
     def __init__(self, split: Split, environment: Environment) -> None:
         self.split = split
         self.environment = environment
-        self.shared = SharedFile(lambda: open_file(split.context.io, split.path))
+        self.shared = SharedFile(split.context.io, split.path)
         self.ids: FieldIds | None = None
         self._projection: tuple[pa.Schema, Projection] | None = None
         self._deleted: DeletedRows | None = None
@@ -129,11 +129,11 @@ class OpenFile:
         The file stays open until `close`.
         """
         self.environment.counters.opened.add(self.split)
-        handle = self.retrying(self.shared.acquire)
+        self.retrying(self.shared.acquire)
         try:
             if self.split.format == "orc":
-                return self._orc_units(handle)
-            return self._parquet_units(handle)
+                return self._orc_units()
+            return self._parquet_units()
         except Unprojectable as error:
             raise self.unprojectable(error) from error
 
@@ -153,6 +153,7 @@ class OpenFile:
             split=self.split.id,
             stopped=environment.stopped,
             on_retry=environment.counters.retries.add,
+            io=self.split.context.io,
         )
 
     def unprojectable(self, error: Unprojectable) -> ProjectionError:
@@ -191,9 +192,9 @@ class OpenFile:
                 self._deleted = self.environment.deletes.of(self.split)
             return self._deleted
 
-    def _parquet_units(self, handle: pa.NativeFile) -> list[Unit]:
+    def _parquet_units(self) -> list[Unit]:
         split, environment = self.split, self.environment
-        footer = self.retrying(lambda: read_footer(handle))
+        footer = self.retrying(lambda: read_footer(self.shared.current()))
         metadata: pq.FileMetaData = footer.metadata
         file_schema: pa.Schema = footer.schema_arrow
         self.ids = FieldIds(file_schema, split.context.name_mapping)
@@ -246,10 +247,12 @@ class OpenFile:
         start, stop = np.searchsorted(positions, (first, first + count))
         return bool(start < stop)
 
-    def _orc_units(self, handle: pa.NativeFile) -> list[Unit]:
+    def _fragment(self) -> ds.Fragment:
+        return ds.OrcFileFormat().make_fragment(self.shared.current())
+
+    def _orc_units(self) -> list[Unit]:
         split = self.split
-        fragment = ds.OrcFileFormat().make_fragment(handle)
-        file_schema: pa.Schema = self.retrying(lambda: fragment.physical_schema)
+        file_schema: pa.Schema = self.retrying(lambda: self._fragment().physical_schema)
         # Asking for the schema parses the whole footer and drops it again. With a million stripes
         # that is hundreds of MB, which the scanner needs once more: don't let them add up.
         trim_heap()
@@ -259,7 +262,7 @@ class OpenFile:
         columns = [f.name for f in file_schema if scope.field_id(f, f.name) in top]
         rows = split.rows
         if not columns or not rows:  # Manifests and tasks made by hand may lack the count.
-            rows = self.retrying(fragment.count_rows)
+            rows = self.retrying(lambda: self._fragment().count_rows())
             trim_heap()
         if not rows:
             return []

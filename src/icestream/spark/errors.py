@@ -68,5 +68,6 @@ _ARGUMENTS: dict[type[IcestreamError], Callable[[str], dict[str, object]]] = {
     errors.SchemaMismatchError: lambda message: {"differences": ()},
     errors.ReadError: _of_read,
     errors.WriteError: lambda message: {"path": _path(message)},
+    errors.CredentialsExpiredError: lambda message: {"path": _path(message)},
     errors.CommitUnknownError: lambda message: {"snapshot_id": 0},
 }

@@ -26,6 +26,7 @@ from icestream.commit.schema_change import (
     loosened_in_words,
 )
 from icestream.commit.write_files import write_target
+from icestream.errors import CredentialsExpiredError
 from icestream.memory import MemoryBudget
 from icestream.report import MergeReport, WriteReport
 from icestream.spark.cores import cores_of
@@ -140,7 +141,7 @@ def merge(
         found = find_table(table, catalog, stream, creation)
         try:
             return _SparkMerge(frame, _Place.of(found), options, told).run()
-        except (SchemaConflictError, TableCreatedError):
+        except (SchemaConflictError, TableCreatedError, CredentialsExpiredError):
             if last:
                 raise
     raise AssertionError("not reached")

@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 from icestream.catalogs import load_table, open_catalog
 from icestream.commit.new_table import NewTable, TableCreatedError
 from icestream.commit.schema_change import SchemaConflictError
-from icestream.errors import CatalogError, InvalidArgumentError
+from icestream.errors import CatalogError, CredentialsExpiredError, InvalidArgumentError
 from icestream.memory import DEFAULT_MEMORY, parse_bytes
 from icestream.report import WriteReport
 from icestream.spark.arrow_map import map_in_arrow
@@ -128,7 +128,8 @@ def write_frame(
     """Write a frame and commit it, as one snapshot.
 
     A write that lost against a change of the schema, or against somebody who created the table, is
-    run again: the frame is computed anew.
+    run again: the frame is computed anew. So is one whose tasks saw their credentials expire: it
+    begins with fresh ones.
 
     Raises:
         TaskFailedError: If tasks failed for good, for a reason that is not icestream's.
@@ -138,10 +139,10 @@ def write_frame(
     stream = arrow_schema(frame.schema)
     for last in (False,) * (_TRIES - 1) + (True,):
         planned, into = plan(table, catalog, stream, options, creation)
-        results = [] if planned.already else _run(frame, planned, distribution)
         try:
+            results = [] if planned.already else _run(frame, planned, distribution)
             return planned.commit(into, results)
-        except (SchemaConflictError, TableCreatedError):
+        except (SchemaConflictError, TableCreatedError, CredentialsExpiredError):
             if last:
                 raise
     raise AssertionError("not reached")

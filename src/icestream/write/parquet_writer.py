@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import data_file_statistics_from_parquet_metadata
 
-from icestream._pyiceberg import unbuffered_output
+from icestream.credentials import create_output, expired_error, is_expired, renewing
 from icestream.errors import IcestreamError, WriteError, WriterClosedError
 from icestream.footer_seal import SealedOutput
 from icestream.write.new_file import NewFile
@@ -138,12 +138,13 @@ class ParquetFileWriter:
         if self._created:
             self._created = False
             try:
-                self._target.io.delete(self.path)
+                io = self._target.io
+                renewing(io, lambda: io.delete(self.path), path=self.path)
             except Exception as error:
                 _log.debug("could not delete %s: %s", self.path, error)
 
     def _open(self, first_group: pa.Table) -> None:
-        self._store = unbuffered_output(self._target.io, self.path).create()
+        self._store = create_output(self._target.io, self.path)
         self._created = True
         self._output = SealedOutput(self._store, _BUFFER_BYTES)
         self._stream = self._output.stream
@@ -219,6 +220,9 @@ class ParquetFileWriter:
         except (IcestreamError, MemoryError):
             raise
         except Exception as error:
+            if is_expired(error, self._target.io):
+                why = "the file was not complete"
+                raise expired_error(self.path, why) from error
             raise WriteError(
                 f"{self.path} could not be written: {error}", path=self.path
             ) from error

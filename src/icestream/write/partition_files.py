@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from icestream.credentials import renewing
 from icestream.errors import MemoryBudgetError
 from icestream.memory import Lease, MemoryBudget, format_bytes
 from icestream.write.data_paths import DataPaths
@@ -198,7 +199,8 @@ class PartitionFiles:
 
     def _delete(self, path: str) -> None:
         try:
-            self._target.io.delete(path)
+            io = self._target.io
+            renewing(io, lambda: io.delete(path), path=path)
         except Exception as error:
             _log.debug("could not delete %s: %s", path, error)
 

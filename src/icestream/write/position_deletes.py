@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 
-from icestream._pyiceberg import unbuffered_output
+from icestream.credentials import create_output, expired_error, is_expired, renewing
 from icestream.errors import IcestreamError, WriteError
 from icestream.footer_seal import SealedOutput
 from icestream.write.data_paths import DataPaths
@@ -102,7 +102,8 @@ class PositionDeletes:
 
     def _delete(self, path: str) -> None:
         try:
-            self._target.io.delete(path)
+            io = self._target.io
+            renewing(io, lambda: io.delete(path), path=path)
         except Exception as error:
             _log.debug("could not delete %s: %s", path, error)
 
@@ -177,7 +178,7 @@ class _OpenFile:
         self._waiting_rows = 0
         try:
             if self._writer is None:
-                store = unbuffered_output(self.target.io, self.path).create()
+                store = create_output(self.target.io, self.path)
                 self._output = SealedOutput(store, _BUFFER_BYTES)
                 self._writer = pq.ParquetWriter(
                     self._output.stream,
@@ -200,5 +201,7 @@ class _OpenFile:
         rows = pa.RecordBatch.from_arrays([paths, pa.array(positions)], schema=_SCHEMA)
         self._writer.write_batch(rows)
 
-    def _error(self, error: Exception) -> WriteError:
+    def _error(self, error: Exception) -> IcestreamError:
+        if is_expired(error, self.target.io):
+            return expired_error(self.path, "the file was not complete")
         return WriteError(f"{self.path} could not be written: {error}", path=self.path)

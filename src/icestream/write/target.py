@@ -12,9 +12,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import SortOrder
 
-from icestream._pyiceberg import limit_waits
+from icestream.credentials import access_to
 from icestream.errors import InvalidArgumentError
-from icestream.file_access import without_catalog_secrets
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +50,10 @@ class WriteTarget:
                 f"the table is a {type(table).__name__}: give a PyIceberg Table, such as "
                 "catalog.load_table('db.table')"
             )
-        limit_waits(table.catalog)
         return cls(
             table=".".join(table.name()),
             metadata=table.metadata,
-            io=without_catalog_secrets(table.io),
+            io=access_to(table.io, table.catalog, table.name(), table.metadata.location),
             schema=table.metadata.schema(),
             write_id=write_id or str(uuid.uuid4()),
         )

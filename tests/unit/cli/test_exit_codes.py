@@ -36,6 +36,7 @@ _CASES: list[tuple[BaseException, int]] = [
     (errors.CatalogError("x"), 8),
     (errors.FileMissingError("x", path="p"), 8),
     (errors.WriteError("x", path="p"), 8),
+    (errors.CredentialsExpiredError("x", path="p"), 8),
     (OSError("x"), 8),
     (ServiceUnavailableError("x"), 8),
     (errors.MissingExtraError("x"), 9),

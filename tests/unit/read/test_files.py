@@ -208,7 +208,7 @@ def test_a_shared_file_is_opened_once_and_closed_with_its_last_user(catalog):
     add_parquet_file(table, pa.table({"id": pa.array(range(10), pa.int64())}))
     io = watch(table)
     (path,) = data_file_paths(table)
-    shared = SharedFile(lambda: open_file(io, path))
+    shared = SharedFile(io, path)
     handles = [shared.acquire() for _ in range(3)]
     assert handles[0] is handles[1] is handles[2]
     assert io.opened == [path]
