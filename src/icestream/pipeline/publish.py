@@ -45,7 +45,7 @@ class AuditBranch:
 
     Attributes:
         table: The table.
-        name: The audit branch's name; the same for a run that is taken up again.
+        name: The audit branch's name; the same for a run that is resumed.
         onto: The branch that the load is for.
     """
 

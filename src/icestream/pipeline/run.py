@@ -1,4 +1,4 @@
-"""`run`: the loads of a pipeline file, in order, each exactly once."""
+"""`run`: the loads of a pipeline file, in order; the same inputs are appended once."""
 
 from __future__ import annotations
 
