@@ -2,7 +2,9 @@
 
 ```
 request.py     which snapshot, which columns, which rows: settled before anything is read
-plan.py        which files, which deletes                  (PyIceberg plans)
+planner.py     which files, which deletes, one by one      manifests.py  read block by block
+delete_index.py  which deletes apply to a file
+plan.py        those files as splits, or as PyIceberg's tasks
 split.py       a share of that as plain data, picklable
 files.py       open a data file; retry what is transient   prefetch.py  read ahead (S3)
 parquet.py     decode page by page                         orc.py       decode flat
