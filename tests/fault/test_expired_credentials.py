@@ -113,6 +113,14 @@ def test_a_scan_goes_on_with_new_credentials(vending: Vending, order: object) ->
     assert vending.vended == after, "the next scan begins with the new ones"
 
 
+def test_planning_goes_on_with_new_credentials(vending: Vending) -> None:
+    table = vending.table()
+    before = vending.vended
+    vending.store.expire_after(4)
+    assert len(ice.scan(table).splits()) == 2
+    assert vending.vended > before
+
+
 def test_a_load_and_its_commit_go_on_with_new_credentials(vending: Vending) -> None:
     table = vending.table()
     vending.store.expire_after(12)

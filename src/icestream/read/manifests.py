@@ -215,6 +215,7 @@ class _Stream:
                 path=self._path,
                 policy=self._files.policy,
                 stopped=self._files.stopped,
+                io=self._files.io,
             )
         except FileMissingError as error:
             raise FileMissingError(
