@@ -108,7 +108,8 @@ class KeyedFrame:
         types = pyspark_module("pyspark.sql.types")
         self._work = work
         self._key = work.plan.key
-        own = [types.StructField(name, types.LongType()) for name in KEY_NAMES]
+        kinds = (types.LongType(), types.LongType(), types.BinaryType())
+        own = [types.StructField(*each) for each in zip(KEY_NAMES, kinds, strict=True)]
         own.append(types.StructField(_FACTS, types.BinaryType()))
         given = (types.StructField(f.name, f.dataType, True) for f in frame.schema.fields)
         schema = types.StructType([*given, *own])

@@ -30,7 +30,10 @@ _BUCKETS = 1024  # of partitions, whose rows are counted
 _LANE_BYTES = 64 << 20  # of Arrow, before rows of a partition go to one more task
 _FEW_ROWS = 200_000
 _FEW_BYTES = 32 << 20
-_KEYS_SCHEMA = f"{KEY_NAMES[0]} bigint, {KEY_NAMES[1]} bigint, {_FILE} int, {_POSITION} bigint"
+_KEYS_SCHEMA = (
+    f"{KEY_NAMES[0]} bigint, {KEY_NAMES[1]} bigint, {KEY_NAMES[2]} binary, "
+    f"{_FILE} int, {_POSITION} bigint"
+)
 
 
 @dataclass(frozen=True, slots=True)

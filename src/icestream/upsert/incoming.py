@@ -12,7 +12,7 @@ import pyarrow as pa
 from icestream.errors import DuplicateKeysError, MemoryBudgetError
 from icestream.memory import Lease, MemoryBudget, format_bytes
 from icestream.upsert.grouped_rows import GroupedRows
-from icestream.upsert.key_hash import BUCKET_BITS, Keys
+from icestream.upsert.key_hash import BUCKET_BITS, Keys, key_values
 from icestream.upsert.key_index import KeyIndex, Rows, Sieve
 from icestream.upsert.key_range import KeyRange
 from icestream.upsert.merge_plan import MergePlan
@@ -154,7 +154,12 @@ class Incoming:
             self._keys.clear()
 
     def _bucket(self, number: int | None, rows: pa.RecordBatch, keys: Keys) -> Bucket:
-        index = KeyIndex(keys, same_bits=0 if number is None else BUCKET_BITS)
+        columns = self._rows_of.key_columns(rows)
+        index = KeyIndex(
+            keys,
+            same_bits=0 if number is None else BUCKET_BITS,
+            values_of=lambda some: key_values([c.take(pa.array(some)) for c in columns]),
+        )
         kept = np.ones(rows.num_rows, np.bool_)
         repeated = index.repeated()
         if len(repeated):

@@ -1,8 +1,10 @@
 """Keys of any type as numbers of fixed size.
 
 A key of one column of up to eight bytes becomes a 64-bit number that no other key has. Any other
-key becomes 128 bits of a hash with a seed of its own for each merge: two of a billion different
-keys have the same with a probability below 1 to 10^20.
+key becomes 128 bits of a hash. All of it is keyed by secret random multipliers, new for each merge:
+whoever chooses keys can't choose which of them share a number. Two of a billion different keys
+have the same 128 bits with a probability below 1 to 10^20; even then they are told apart by their
+values (`key_values`).
 
 Equal are: 0.0 and -0.0; NaN and NaN. A key with a null in any of its columns equals no other.
 """
@@ -10,7 +12,7 @@ Equal are: 0.0 and -0.0; NaN and NaN. A key with a null in any of its columns eq
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,10 +24,11 @@ import pyarrow.compute as pc
 from icestream.write.stable_order import stable_order
 
 Words = npt.NDArray[np.uint64]
+Mix = Callable[[Words, Words, Words], None]
 BUCKET_BITS = 8
 BUCKETS = 1 << BUCKET_BITS
 
-_C1, _C2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
+_LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 _MIX1, _MIX2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _WORD_BYTES = 8
 
@@ -73,11 +76,17 @@ class Keys:
 
 
 class KeyHash:
-    """Turns key columns into `Keys`. One for both sides of a merge."""
+    """Turns key columns into `Keys`. One for both sides of a merge: it travels to workers.
+
+    Words of eight bytes are mixed in one after the other: the hash and the word are multiplied by
+    a secret number to 128 bits, whose halves are folded together. The two hashes of a key have
+    secrets of their own.
+    """
 
     def __init__(self) -> None:
-        seeds = np.frombuffer(os.urandom(16), np.uint64)
-        self._seed1, self._seed2 = seeds[0], seeds[1]
+        secrets = np.frombuffer(os.urandom(32), np.uint64)
+        self._seed1, self._seed2 = secrets[0], secrets[1]
+        self._secret1, self._secret2 = secrets[2] | np.uint64(1), secrets[3] | np.uint64(1)
 
     def __call__(self, columns: Sequence[pa.Array]) -> Keys:
         """The keys of the rows of some columns, all of the table's types."""
@@ -88,12 +97,47 @@ class KeyHash:
                 nulls = missing if nulls is None else nulls | missing
         parts = [_Part(column) for column in columns]
         if len(parts) == 1 and (words := parts[0].word()) is not None:
-            return Keys(_spread(words ^ self._seed1), None, nulls)
+            return Keys(self._permuted(words), None, nulls)
         rows = len(columns[0])
         first, second = np.full(rows, self._seed1), np.full(rows, self._seed2)
         for part in parts:
-            part.mix_into(first, second)
+            part.mix_into(first, second, self._mix)
         return Keys(_spread(first), _spread(second), nulls)
+
+    def _permuted(self, words: Words) -> Words:
+        """Words in place of words, by the secrets; no two become one."""
+        words = (words ^ self._seed1) * self._secret1
+        words ^= words >> _HALF
+        words *= self._secret2
+        return _spread(words ^ self._seed2)
+
+    def _mix(self, first: Words, second: Words, words: Words) -> None:
+        """Mix a word into each of both hashes."""
+        for hashes, secret in ((first, self._secret1), (second, self._secret2)):
+            hashes ^= words
+            hashes[:] = _folded(hashes, secret)
+            hashes += words  # A product of zero would forget what came before.
+
+
+def key_values(columns: Sequence[pa.Array]) -> pa.Array:
+    """Keys as byte strings, the same for equal keys and for no others; nulls are anything.
+
+    For keys that are hashed: where two hashes are the same, these tell whether the keys are.
+    """
+    parts = [_Part(column).values() for column in columns]
+    if len(parts) == 1:
+        return parts[0]
+    framed = []
+    for part in parts:
+        lengths = pc.binary_length(part).cast(pa.int64())
+        framed += [_as_bytes(_plain(lengths)), pc.fill_null(part, b"")]
+    return pc.binary_join_element_wise(*framed, pa.scalar(b"", pa.large_binary()))
+
+
+def _as_bytes(words: npt.NDArray[Any]) -> pa.Array:
+    data = pa.py_buffer(np.ascontiguousarray(words))
+    fixed = pa.Array.from_buffers(pa.binary(_WORD_BYTES), len(words), [None, data])
+    return fixed.cast(pa.binary()).cast(pa.large_binary())
 
 
 class _Part:
@@ -125,20 +169,37 @@ class _Part:
             return _as_word(_plain(column.view(bits)))
         return None
 
-    def mix_into(self, first: Words, second: Words) -> None:
+    def values(self) -> pa.Array:
+        """The values as byte strings."""
+        words = self.word()
+        if words is not None:
+            return _as_bytes(words)
+        kind = self._column.type
+        if pa.types.is_decimal(kind):
+            return (
+                self._column.view(pa.binary(kind.byte_width))
+                .cast(pa.binary())
+                .cast(pa.large_binary())
+            )
+        if _has_fixed_size(kind) or pa.types.is_string(kind):
+            return self._column.cast(pa.binary()).cast(pa.large_binary())
+        return self._column.cast(pa.large_binary())
+
+    def mix_into(self, first: Words, second: Words, mix: Mix) -> None:
         """Make the values part of the hashes."""
         words = self.word()
         if words is not None:
-            _mix(first, second, words)
+            mix(first, second, words)
         elif pa.types.is_decimal(self._column.type) or _has_fixed_size(self._column.type):
             width = self._column.type.byte_width
             starts = np.arange(len(self._column), dtype=np.int64) + self._column.offset
             data = np.frombuffer(self._column.buffers()[1] or b"", np.uint8)
-            _mix_bytes(first, second, data, starts * width, np.full(len(starts), width))
+            lengths = np.full(len(starts), width)
+            _mix_bytes(first, second, data, starts * width, lengths, mix)
         else:
-            self._mix_variable(first, second)
+            self._mix_variable(first, second, mix)
 
-    def _mix_variable(self, first: Words, second: Words) -> None:
+    def _mix_variable(self, first: Words, second: Words, mix: Mix) -> None:
         column = self._column
         large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
         offset_type = np.int64 if large else np.int32
@@ -151,7 +212,7 @@ class _Part:
                 column.offset : column.offset + count + 1
             ].astype(np.int64)
         data = np.frombuffer(data_buffer or b"", np.uint8)
-        _mix_bytes(first, second, data, offsets[:-1], np.diff(offsets))
+        _mix_bytes(first, second, data, offsets[:-1], np.diff(offsets), mix)
 
 
 def _has_fixed_size(kind: pa.DataType) -> bool:
@@ -176,6 +237,7 @@ def _mix_bytes(
     data: npt.NDArray[np.uint8],
     starts: npt.NDArray[np.int64],
     lengths: npt.NDArray[np.int64],
+    mix: Mix,
 ) -> None:
     """Mix byte strings in, eight bytes at a time, the longest first; and their lengths."""
     if len(starts):
@@ -186,13 +248,13 @@ def _mix_bytes(
             (len(padded) - _WORD_BYTES + 1,), dtype="<u8", buffer=padded, strides=(1,)
         )
         if int(lengths.min()) == int(lengths.max()):
-            _mix_blocks(first, second, words, starts - low, lengths.copy())
+            _mix_blocks(first, second, words, starts - low, lengths.copy(), mix)
         else:
             order = stable_order(-lengths)
             mixed1, mixed2 = first[order], second[order]
-            _mix_blocks(mixed1, mixed2, words, starts[order] - low, lengths[order])
+            _mix_blocks(mixed1, mixed2, words, starts[order] - low, lengths[order], mix)
             first[order], second[order] = mixed1, mixed2
-    _mix(first, second, lengths.astype(np.uint64))
+    mix(first, second, lengths.astype(np.uint64))
 
 
 def _mix_blocks(
@@ -201,6 +263,7 @@ def _mix_blocks(
     words: Words,
     starts: npt.NDArray[np.int64],
     left: npt.NDArray[np.int64],
+    mix: Mix,
 ) -> None:
     """Mix in eight bytes at a time; those that have more `left` come first. Changes both."""
     active = int(np.count_nonzero(left > 0))
@@ -211,20 +274,28 @@ def _mix_blocks(
             partial = left < _WORD_BYTES
             bits = (left[partial] * 8).astype(np.uint64)
             block[partial] &= (np.uint64(1) << bits) - np.uint64(1)
-        _mix(first[:active], second[:active], block)
+        mix(first[:active], second[:active], block)
         starts += _WORD_BYTES
         left -= _WORD_BYTES
         active = int(np.count_nonzero(left > 0))
 
 
-def _mix(first: Words, second: Words, words: Words) -> None:
-    """Mix a word into each hash; different words give different hashes."""
-    first ^= words
-    first *= _C1
-    first ^= first >> np.uint64(29)
-    second += words
-    second *= _C2
-    second ^= second >> np.uint64(32)
+def _folded(words: Words, secret: np.uint64) -> Words:
+    """Both halves of the products of 128 bits, folded together by exclusive or."""
+    low1, high1 = words & _LOW, words >> _HALF
+    low2, high2 = secret & _LOW, secret >> _HALF
+    carry = low1 * low2
+    carry >>= _HALF
+    carry += high1 * low2
+    low1 *= high2
+    low1 += carry & _LOW
+    carry >>= _HALF
+    low1 >>= _HALF
+    high1 *= high2
+    high1 += carry
+    high1 += low1
+    high1 ^= words * secret
+    return high1
 
 
 def _spread(words: Words) -> Words:

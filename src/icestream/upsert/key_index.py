@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from icestream.upsert.key_hash import Keys, Words
 Rows = npt.NDArray[Any]  # Integers as wide as they need to be.
 _SLOTS_PER_KEY = 16
 _MOST_FLAGS = 1 << 20
+_MOST_STEPS = 32
 
 
 class Sieve:
@@ -87,14 +89,23 @@ class KeyIndex:
 
     Keys are spread evenly, so that their first bits say where they are among all, nearly.
 
+    Different keys with the same hash are told apart by their values, at the price of sorting those
+    few, or of looking them up one by one if there are many.
+
     Memory: 16 bytes a row, or 24; twice that while it is made.
 
     Args:
         keys: The rows' keys.
         same_bits: How many of their first bits are the same in all of them.
+        values_of: The keys of some rows as `key_values`; needed where keys are hashed.
     """
 
-    def __init__(self, keys: Keys, same_bits: int = 0) -> None:
+    def __init__(
+        self,
+        keys: Keys,
+        same_bits: int = 0,
+        values_of: Callable[[Rows], pa.Array] | None = None,
+    ) -> None:
         self._same_bits = np.uint64(same_bits)
         rows = np.arange(len(keys)) if keys.nulls is None else np.flatnonzero(~keys.nulls)
         first = keys.first[rows]
@@ -104,6 +115,12 @@ class KeyIndex:
         self._second: Words | None = None if second is None else second[order]
         self._rows: Rows = rows[order].astype(_integers_up_to(len(keys)))
         self._starts: Rows | None = None
+        self._values_of = values_of if second is not None else None
+        # Of different keys with one hash, the number of each; None while there are none.
+        self._ties: Rows | None = None
+        self._tied: tuple[Rows, pa.Array] | None = None
+        if self._values_of is not None:
+            self._tell_ties_apart(self._values_of)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -137,34 +154,94 @@ class KeyIndex:
         self._first, self._rows = self._first[kept], self._rows[kept]
         if self._second is not None:
             self._second = self._second[kept]
+        if self._ties is not None:
+            self._ties = self._ties[kept]
+            self._tied = None
         self._starts = None
         return left_out
 
-    def find(self, keys: Keys) -> Found:
-        """The rows that have some keys; null keys are never found."""
+    def find(self, keys: Keys, values: pa.Array | None = None) -> Found:
+        """The rows that have some keys; null keys are never found.
+
+        Args:
+            keys: What is asked for.
+            values: The same as `key_values`; needed where keys are hashed.
+        """
         if not len(self._rows):
             return Found(np.zeros(0, np.int64), np.zeros(0, np.int64))
         at = self._places(keys.first)
-        last = len(self._first) - 1
         found = self._first.take(at, mode="clip") == keys.first
-        found &= at <= last
+        found &= at < len(self._first)
         if keys.nulls is not None:
             found &= ~keys.nulls
         asked = np.flatnonzero(found)
         at = at[asked]
         if self._second is not None and keys.second is not None:
-            # Different keys may share their first half: look at those that follow, too.
-            wanted1, wanted2 = keys.first[asked], keys.second[asked]
-            open_ = self._second[at] != wanted2
-            while open_.any():
-                at[open_] += 1
-                gone = at > last
-                at[gone] = last
-                gone |= self._first[at] != wanted1
-                asked, at, open_ = asked[~gone], at[~gone], open_[~gone]
-                wanted1, wanted2 = wanted1[~gone], wanted2[~gone]
-                open_ = self._second[at] != wanted2
-        return Found(asked, self._rows[at])
+            asked, at = self._with_second(asked, at, keys)
+        if self._values_of is None or values is None or not len(asked):
+            return Found(asked, self._rows[at])
+        return self._with_values(asked, at, values, self._values_of)
+
+    def _with_second(self, asked: Rows, at: Rows, keys: Keys) -> tuple[Rows, Rows]:
+        """Of keys whose first half was found: those whose second follows there, and where."""
+        assert self._second is not None
+        assert keys.second is not None
+        wanted1, wanted2 = keys.first[asked], keys.second[asked]
+        # Different keys may share their first half: look among those that follow, too.
+        open_ = np.flatnonzero(self._second[at] != wanted2)
+        low = at[open_]
+        high = np.searchsorted(self._first, wanted1[open_], side="right")
+        while (low < high).any():
+            middle = (low + high) // 2
+            less = (self._second.take(middle, mode="clip") < wanted2[open_]) & (low < high)
+            low, high = np.where(less, middle + 1, low), np.where(less, high, middle)
+        at[open_] = low
+        there = at < len(self._first)
+        there &= self._second.take(at, mode="clip") == wanted2
+        there &= self._first.take(at, mode="clip") == wanted1
+        return asked[there], at[there]
+
+    def _with_values(
+        self, asked: Rows, at: Rows, values: pa.Array, values_of: Callable[[Rows], pa.Array]
+    ) -> Found:
+        """Of keys whose hash was found: those whose values are there."""
+        wanted = values.take(pa.array(asked))
+        rows = self._rows[at]
+        same = pc.equal(values_of(rows), wanted).to_numpy(zero_copy_only=False)
+        if self._ties is not None:
+            # Of several keys with one hash, `at` is the first: look for the others by value.
+            if self._tied is None:
+                tied = np.flatnonzero(self._in_runs())
+                self._tied = self._rows[tied], values_of(self._rows[tied])
+            tied_rows, known = self._tied
+            others = np.flatnonzero(~same)
+            place = pc.index_in(wanted.take(pa.array(others)), value_set=known)
+            found = place.is_valid().to_numpy(zero_copy_only=False)
+            rows = rows.copy()
+            rows[others[found]] = tied_rows[place.drop_null().to_numpy()]
+            same = same.copy()
+            same[others[found]] = True
+        return Found(asked[same], rows[same])
+
+    def _tell_ties_apart(self, values_of: Callable[[Rows], pa.Array]) -> None:
+        """Sort rows of one hash by their values, if these differ."""
+        tied = np.flatnonzero(self._in_runs())
+        if not len(tied):
+            return
+        codes = values_of(self._rows[tied]).dictionary_encode().indices.to_numpy()
+        first, second = self._first[tied], cast(Words, self._second)[tied]
+        same_hash = (first[1:] == first[:-1]) & (second[1:] == second[:-1])
+        if not (same_hash & (codes[1:] != codes[:-1])).any():
+            return
+        order = np.lexsort((codes, second, first))
+        self._rows[tied] = self._rows[tied][order]
+        self._ties = np.zeros(len(self._first), np.int64)
+        self._ties[tied] = codes[order]
+
+    def _in_runs(self) -> npt.NDArray[np.bool_]:
+        """Which places have the hash of a neighbour."""
+        same = self._same_hash_as_before()
+        return same | np.append(same[1:], False) if len(same) else same
 
     def _places(self, first: Words) -> npt.NDArray[np.int64]:
         """Where keys are, or would be, by their first halves; as `searchsorted`, and quicker."""
@@ -176,16 +253,25 @@ class KeyIndex:
         at = self._starts.take(self._slots(first, bits)).astype(np.int64)
         # Of those that share their first bits, few as they are, pass over the lower ones.
         looking = np.flatnonzero(self._first.take(at, mode="clip") < first)
-        while len(looking):
+        for _ in range(_MOST_STEPS):
+            if not len(looking):
+                return at
             at[looking] += 1
             looking = looking[at[looking] < len(self._first)]
             looking = looking[self._first[at[looking]] < first[looking]]
+        at[looking] = np.searchsorted(self._first, first[looking])
         return at
 
     def _slots(self, first: Words, bits: int) -> npt.NDArray[np.int64]:
         return ((first << self._same_bits) >> np.uint64(64 - bits)).view(np.int64)
 
     def _same_as_before(self) -> npt.NDArray[np.bool_]:
+        same = self._same_hash_as_before()
+        if self._ties is not None:
+            same[1:] &= self._ties[1:] == self._ties[:-1]
+        return same
+
+    def _same_hash_as_before(self) -> npt.NDArray[np.bool_]:
         same = np.zeros(len(self._first), np.bool_)
         same[1:] = self._first[1:] == self._first[:-1]
         if self._second is not None:

@@ -101,7 +101,7 @@ class MatchedInMemory:
         changing: npt.NDArray[np.bool_],
         parts: dict[int, list[tuple[Positions, Rows]]],
     ) -> None:
-        found = index.find(file.keys)
+        found = index.find(file.keys, file.values)
         self.rows += len(found.rows)
         matched[found.rows] = True
         chosen = changing[found.rows]

@@ -134,8 +134,8 @@ class MatchedOnDisk:
         matched: npt.NDArray[np.bool_],
         changing: npt.NDArray[np.bool_],
     ) -> None:
-        files, positions, keys = _of_stored(stored)
-        found = bucket.index.find(keys)
+        files, positions, keys, values = _of_stored(stored)
+        found = bucket.index.find(keys, values)
         self.rows += len(found.rows)
         matched[found.rows] = True
         chosen = changing[found.rows]
@@ -180,6 +180,7 @@ class _StoredKeys:
         }
         if found.keys.second is not None:
             columns["second"] = pa.array(found.keys.second)
+            columns["values"] = found.values
         rows = pa.RecordBatch.from_pydict(columns)
         if self._rows is None:
             self._rows = GroupedRows(
@@ -200,9 +201,12 @@ class _StoredKeys:
 
 def _of_stored(
     stored: pa.RecordBatch,
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], Keys]:
-    files, positions, first, *second = (column.to_numpy() for column in stored.columns)
-    return files, positions, Keys(first, second[0] if second else None, None)
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], Keys, pa.Array | None]:
+    files, positions, first = (column.to_numpy() for column in stored.columns[:3])
+    if stored.num_columns == 3:
+        return files, positions, Keys(first, None, None), None
+    second, values = stored.columns[3:]
+    return files, positions, Keys(first, second.to_numpy(), None), values
 
 
 def _update(batch: pa.RecordBatch) -> Update:

@@ -13,7 +13,7 @@ from pyiceberg.table import FileScanTask
 
 from icestream.commit.live_files import LiveFiles
 from icestream.upsert.key_columns import KeyColumns
-from icestream.upsert.key_hash import KeyHash, Keys
+from icestream.upsert.key_hash import KeyHash, Keys, key_values
 from icestream.upsert.key_index import Sieve
 
 Positions = npt.NDArray[np.int64]
@@ -48,11 +48,13 @@ class KeysOfFile:
         number: Which file.
         positions: Where their rows are.
         keys: The keys.
+        values: The same as `key_values`; None where keys are not hashed.
     """
 
     number: int
     positions: Positions
     keys: Keys
+    values: pa.Array | None = None
 
 
 class Matches(Protocol):
@@ -111,13 +113,17 @@ def keys_of_files(
         return
     arrays = key.in_batches_of(live.selected(key.names))
     for located in live.located(tasks, key.names):
-        keys = key_hash(arrays(located.rows))
+        columns = arrays(located.rows)
+        keys = key_hash(columns)
         passes = np.ones(len(keys), np.bool_) if sieve is None else sieve.passes(keys)
         if keys.nulls is not None:
             passes &= ~keys.nulls
         some = np.flatnonzero(passes)
         if len(some):
-            yield KeysOfFile(located.number, located.positions[some], keys.where(some))
+            values = None
+            if keys.second is not None:
+                values = key_values([column.take(pa.array(some)) for column in columns])
+            yield KeysOfFile(located.number, located.positions[some], keys.where(some), values)
 
 
 def chunks(rows: pa.RecordBatch, chosen: Positions) -> Iterator[tuple[slice, pa.RecordBatch]]:

@@ -19,6 +19,7 @@ from itertools import groupby
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.table import FileScanTask
 
 from icestream.commit.budgets import Budgets
@@ -27,7 +28,7 @@ from icestream.commit.live_files import LiveFiles
 from icestream.memory import MemoryBudget
 from icestream.upsert.applied import Applied
 from icestream.upsert.copy_on_write import CopyOnWrite
-from icestream.upsert.key_hash import KeyHash, Keys
+from icestream.upsert.key_hash import KeyHash, Keys, key_values
 from icestream.upsert.key_index import Sieve
 from icestream.upsert.key_range import KeyRange
 from icestream.upsert.matches import Positions, Update, keys_of_files
@@ -42,6 +43,7 @@ from icestream.write.target import WriteTarget
 KEY_FIELDS = (
     pa.field("__icestream_key_1", pa.int64()),
     pa.field("__icestream_key_2", pa.int64()),
+    pa.field("__icestream_key_value", pa.binary()),  # Tells keys with one hash apart.
 )
 PLACE_FIELDS = (pa.field("__icestream_file", pa.int32()), pa.field("__icestream_pos", pa.int64()))
 _PIECES = 8
@@ -117,7 +119,7 @@ class MergeWork:
     def keyed(
         self, batches: Iterable[pa.RecordBatch], key_range: KeyRange
     ) -> Iterator[pa.RecordBatch]:
-        """Batches of the stream with their keys as two more columns, null where a key is null.
+        """Batches of the stream with their keys as `KEY_FIELDS`, null where a key is null.
 
         Args:
             batches: The stream.
@@ -133,9 +135,10 @@ class MergeWork:
             for piece in cut(batch, max(1, self.memory_bytes // _PIECES)):
                 rows = rows_of(piece)
                 key_range.add(rows.columns)
-                schema = piece.schema.append(KEY_FIELDS[0]).append(KEY_FIELDS[1])
+                values = None if rows.keys.second is None else key_values(rows.columns)
+                schema = pa.schema([*piece.schema, *KEY_FIELDS], piece.schema.metadata)
                 yield pa.RecordBatch.from_arrays(
-                    [*piece.columns, *_as_columns(rows.keys)], schema=schema
+                    [*piece.columns, *_as_columns(rows.keys, values)], schema=schema
                 )
 
     def stored_keys(self, numbers: Sequence[int], sieve: Sieve | None) -> Iterator[pa.RecordBatch]:
@@ -152,7 +155,8 @@ class MergeWork:
         schema = pa.schema([*KEY_FIELDS, *PLACE_FIELDS])
         for found in keys_of_files(live, chosen, self.plan.key, self.key_hash, sieve):
             file = np.full(len(found.keys), numbers[found.number], np.int32)
-            columns = [*_as_columns(found.keys), pa.array(file), pa.array(found.positions)]
+            keys = _as_columns(found.keys, found.values)
+            columns = [*keys, pa.array(file), pa.array(found.positions)]
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def apply(self, batches: Iterable[pa.RecordBatch], *, task: int, attempt: int) -> MergePart:
@@ -321,9 +325,12 @@ def _by_file(batches: Iterable[pa.RecordBatch], memory_bytes: int) -> Iterator[_
             start = end
 
 
-def _as_columns(keys: Keys) -> list[pa.Array]:
-    """Keys as two columns that any engine can compare."""
-    return [_signed(keys.first, keys.nulls), _signed(keys.second, keys.nulls, len(keys))]
+def _as_columns(keys: Keys, values: pa.Array | None) -> list[pa.Array]:
+    """Keys as columns that any engine can compare; values are empty where numbers are enough."""
+    column = pa.repeat(pa.scalar(b""), len(keys)) if values is None else values.cast(pa.binary())
+    if keys.nulls is not None:
+        column = pc.if_else(pa.array(keys.nulls), pa.scalar(None, pa.binary()), column)
+    return [_signed(keys.first, keys.nulls), _signed(keys.second, keys.nulls, len(keys)), column]
 
 
 def _signed(
