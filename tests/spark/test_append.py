@@ -27,6 +27,8 @@ from pyspark.sql import functions as sf
 
 import icestream as ice
 import icestream.spark as ice_spark
+from icestream.spark import written_frame
+from icestream.spark.task_failure import driver_error
 
 ORDERS = Schema(
     NestedField(1, "id", LongType()),
@@ -67,6 +69,45 @@ def test_a_frame_of_several_tasks_is_one_snapshot(spark, catalog: SqlCatalog, tm
     assert 0 < report.peak_bytes_held <= report.memory_limit_bytes == 64_000_000
     assert 50_000_000 < report.worker_base_bytes < report.worker_peak_bytes
     assert not [name for name in _stored(tmp_path) if "in-flight" in name]
+
+
+def test_a_write_whose_tasks_saw_credentials_expire_begins_again_with_fresh_ones(
+    spark, catalog: SqlCatalog, tmp_path, monkeypatch: pytest.MonkeyPatch
+):
+    table = catalog.create_table("db.orders", ORDERS)
+    tries: list[str] = []
+
+    def run(frame: Any, planned: Any, distribution: Any) -> Any:
+        tries.append(planned.target.write_id)
+        if len(tries) > 1:
+            return real(frame, planned, distribution)
+        failing = _Failing(planned.task)
+        try:
+            frame.mapInArrow(failing, "result binary").collect()
+        except Exception as error:
+            raise driver_error(error, what="writing") from error
+        raise AssertionError("not reached")
+
+    real = written_frame._run
+    monkeypatch.setattr(written_frame, "_run", run)
+    report = ice_spark.append(_frame(spark, 10), "db.orders", catalog=catalog)
+    assert report.rows_inserted == 10
+    assert len(set(tries)) == 2
+    assert _ids(table.refresh()) == list(range(10))
+
+
+class _Failing:
+    """In a task: what a store that has enough of its keys does to it."""
+
+    def __init__(self, task: Any) -> None:
+        self.task = task
+
+    def __call__(self, batches: Any) -> Any:
+        from icestream.spark.task_failure import note_error
+
+        with note_error():
+            raise ice.CredentialsExpiredError("too old", path="s3://bucket/a")
+        yield
 
 
 def test_a_bucketed_table_gets_its_partitions_from_every_task(spark, catalog: SqlCatalog):
