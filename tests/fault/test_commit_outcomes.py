@@ -10,6 +10,7 @@ import itertools
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -222,6 +223,13 @@ class Trial:
     def check(self, verb: Verb, error: Callable[[], Exception], case: Case) -> None:
         name = f"db.t{uuid.uuid4().hex}"
         table = self.catalog.register_table(name, self.stored[case.retries])
+        there = stored_files(folder_of(table))
+        self._check(table, verb, error, case)
+        self.catalog.drop_table(name)
+        for path in stored_files(folder_of(table)) - there:  # or the next cases have to list them
+            Path(path).unlink()
+
+    def _check(self, table: Table, verb: Verb, error: Callable[[], Exception], case: Case) -> None:
         before, raised = listing(table), None
         with case.faulty(self.catalog, error) as faulty:
             try:
