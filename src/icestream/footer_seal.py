@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -117,8 +117,14 @@ class _Passage:
             self.bytes_written += len(data)
 
 
-def read_tail(handle: pa.NativeFile) -> bytes | None:
+def read_tail(
+    handle: pa.NativeFile, expect: Callable[[int], None] = lambda length: None
+) -> bytes | None:
     """The last bytes of a Parquet file, the footer and its seal among them.
+
+    Args:
+        handle: The open file.
+        expect: Called with the footer's length before the footer is read; may raise.
 
     Returns:
         None if the file does not end as a Parquet file with a plain footer does.
@@ -133,6 +139,7 @@ def read_tail(handle: pa.NativeFile) -> bytes | None:
     needed = int.from_bytes(tail[-8:-4], "little") + END_BYTES
     if needed > size:
         return None
+    expect(needed - END_BYTES)
     wanted = min(needed + SEAL_BYTES, size)
     if wanted > len(tail):
         tail = handle.read_at(wanted, size - wanted)

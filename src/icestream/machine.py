@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
+
+DECAY_MILLISECONDS = 200
 
 
 def cores() -> int:
@@ -13,6 +18,21 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def join_started(threads: Iterable[threading.Thread]) -> None:
+    """Wait for threads that have been told to end.
+
+    An interrupt inside `Thread.start` leaves a thread that never runs, or has not got so far yet:
+    those are not waited for. What they find when they run is the order to end.
+    """
+    for thread in threads:
+        while thread.ident is not None:
+            try:
+                thread.join()
+                break
+            except RuntimeError:  # It has its number, and is about to say that it has started.
+                time.sleep(0.001)
 
 
 def allocator_variables() -> dict[str, str]:
@@ -23,10 +43,10 @@ def allocator_variables() -> dict[str, str]:
     """
     if sys.platform == "win32":
         return {}
-    arenas = max(2, cores() // 2)
+    arenas, decay = max(2, cores() // 2), DECAY_MILLISECONDS
     return {
         "ARROW_DEFAULT_MEMORY_POOL": "jemalloc",
-        "JE_ARROW_MALLOC_CONF": f"dirty_decay_ms:200,muzzy_decay_ms:0,narenas:{arenas}",
+        "JE_ARROW_MALLOC_CONF": f"dirty_decay_ms:{decay},muzzy_decay_ms:0,narenas:{arenas}",
     }
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import icestream as ice  # isort: skip
+from icestream.allocator import shorten_decay
+
 from icestream.write.partitioned_writer import PartitionedWriter  # isort: skip
 
 import time
@@ -21,7 +23,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortField, SortOrder
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType, TimestampType
 
-from icestream.memory import parse_bytes, tune_allocator
+from icestream.memory import parse_bytes
 from icestream.write.encode_pool import EncodePool
 from icestream.write.parquet_settings import ParquetSettings
 from icestream.write.partition import Partitioner
@@ -110,7 +112,7 @@ class Load:
 
 def write(directory: str, load: Load) -> dict[str, Any]:
     """Write the load into a new table's folder; return what there is to check."""
-    tune_allocator()
+    shorten_decay()
     target = WriteTarget.of(load.table(directory))
     budget = ice.MemoryBudget(load.memory)
     pool = EncodePool(2, budget)

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from icestream import memory
 from icestream.errors import InvalidArgumentError
-from icestream.memory import Lease, MemoryBudget, as_budget, format_bytes, parse_bytes
+from icestream.memory import Lease, MemoryBudget, Share, as_budget, format_bytes, parse_bytes
 
 # Sizes
 
@@ -206,19 +207,20 @@ def test_a_waiter_gets_its_bytes_when_a_lease_shrinks_enough() -> None:
 
 def test_an_ordinary_waiter_leaves_the_reserve_alone() -> None:
     budget = MemoryBudget(100)
-    budget.reserve_bytes = 30
+    share = budget.share()
+    share.reserve_bytes = 30
     held = budget.acquire(40)
     assert held is not None
     waiter = _Waiter(budget, 40)
     assert waiter.waits()
-    budget.reserve_bytes = 20
+    share.reserve_bytes = 20
     budget.wake()
     assert waiter.comes_through()
 
 
 def test_the_privileged_do_not_wait_and_may_overdraw() -> None:
     budget = MemoryBudget(100)
-    budget.reserve_bytes = 30
+    budget.share().reserve_bytes = 30
     assert budget.acquire(70) is not None
     lease = budget.acquire(200, privileged=lambda: True)
     assert lease is not None
@@ -281,3 +283,121 @@ def test_many_threads_never_hold_more_than_the_limit_together() -> None:
     assert max(seen) <= 100
     assert budget.peak_bytes <= 100
     assert budget.held_bytes == 0
+
+
+# Shares: several users of one budget
+
+
+def _enters(share: Share, needed: int) -> threading.Event:
+    """Enter in a thread of its own, as the consumer of that scan; set once it has entered."""
+    entered = threading.Event()
+
+    def run() -> None:
+        share.consumed()
+        if share.enter(needed, lambda: False):
+            entered.set()
+
+    threading.Thread(target=run, daemon=True).start()
+    return entered
+
+
+def _entered(budget: MemoryBudget, needed: int) -> Share:
+    share = budget.share()
+    assert _enters(share, needed).wait(5)
+    return share
+
+
+def test_users_enter_as_far_as_their_needs_fit_and_the_next_when_one_leaves() -> None:  # S6.2
+    budget = MemoryBudget(100)
+    first, _ = _entered(budget, 40), _entered(budget, 40)
+    third = _enters(budget.share(), 40)
+    assert not third.wait(0.05)
+    first.close()
+    assert third.wait(5)
+
+
+def test_a_user_that_holds_more_than_it_said_keeps_others_out() -> None:
+    budget = MemoryBudget(100)
+    lease = _entered(budget, 40).force(90)
+    second = _enters(budget.share(), 40)
+    assert not second.wait(0.05)
+    lease.release()
+    assert second.wait(5)
+
+
+def test_what_is_held_outside_shares_keeps_nobody_out() -> None:
+    """A writer that is fed by the scan holds it, and would wait for the scan."""
+    budget = MemoryBudget(100)
+    budget.force(100)
+    assert _enters(budget.share(), 90).wait(5)
+
+
+def test_users_enter_in_the_order_they_came() -> None:
+    budget = MemoryBudget(100)
+    first = _entered(budget, 60)
+    large, small = budget.share(), budget.share()
+    large_entered = _enters(large, 60)
+    assert not large_entered.wait(0.05)
+    small_entered = _enters(small, 10)
+    assert not small_entered.wait(0.05)
+    first.close()
+    assert large_entered.wait(5)
+    assert small_entered.wait(5)
+
+
+def test_a_consumer_that_opens_a_second_scan_does_not_wait_for_its_first() -> None:
+    budget = MemoryBudget(100)
+    outer, inner = budget.share(), budget.share()
+    for share in (outer, inner):
+        share.consumed()
+        assert share.enter(90, lambda: False)
+
+
+def test_users_that_have_stopped_do_not_keep_others_out_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memory, "_STALL_SECONDS", 0.1)
+    budget = MemoryBudget(100)
+    _entered(budget, 90)
+    assert _enters(budget.share(), 90).wait(5)
+
+
+def test_a_user_that_waits_can_be_cancelled() -> None:
+    budget = MemoryBudget(100)
+    _entered(budget, 90)
+    share, cancelled = budget.share(), threading.Event()
+    answers: list[bool] = []
+    thread = threading.Thread(target=lambda: answers.append(share.enter(90, cancelled.is_set)))
+    thread.start()
+    cancelled.set()
+    budget.wake()
+    thread.join(5)
+    assert answers == [False]
+
+
+def test_users_run_ahead_within_their_parts() -> None:
+    budget = MemoryBudget(100)
+    first = _entered(budget, 10)
+    assert first.open_bytes == 100
+    second = _entered(budget, 10)
+    assert (first.open_bytes, first.part_bytes) == (50, 50)
+    first.force(45)
+    assert (first.open_bytes, second.open_bytes) == (5, 50)
+    second.close()
+    assert first.open_bytes == 55
+
+
+def test_each_user_has_a_reserve_of_its_own() -> None:
+    budget = MemoryBudget(100)
+    first, second = budget.share(), budget.share()
+    first.reserve_bytes, second.reserve_bytes = 20, 30
+    assert first.open_bytes == 50
+    first.close()
+    first.close()
+    assert second.open_bytes == 70
+
+
+def test_a_part_is_never_less_than_a_quarter_of_the_limit() -> None:
+    budget = MemoryBudget(100)
+    budget.force(99)
+    assert budget.share().part_bytes == 25

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from icestream.memory import MemoryBudget
+from icestream.read.layout import buffer_bytes
 from icestream.read.order import ArrivalOrder, Order, most_streams
-from icestream.read.parquet import buffer_bytes
 from icestream.read.request import ScanRequest
 from icestream.read.sizing import Estimate, Sizing, StepSizing
 from icestream.read.split import Split
@@ -42,7 +42,7 @@ def explain(
     steps = StepSizing(sizing, estimate)
     batch = min(batch_rows, max(1, int(sizing.step_bytes / steps.row_bytes())))
     streams = sizing.streams(estimate, most_streams(order, first.path if first is not None else ""))
-    held = streams * (sizing.fixed_bytes(estimate) + int(sizing.step_bytes * sizing.copies))
+    held = streams * (estimate.fixed_bytes + int(sizing.step_bytes * sizing.copies))
     return ScanExplanation(
         files=found.files.value,
         delete_files=len(found.delete_files),
@@ -53,7 +53,7 @@ def explain(
         batch_rows=batch,
         batch_bytes=int(batch * estimate.row_bytes),
         streams=streams,
-        stream_bytes=sizing.fixed_bytes(estimate),
+        stream_bytes=estimate.fixed_bytes,
         buffer_bytes=max(budget.limit_bytes - held, 0),
         memory_limit_bytes=budget.limit_bytes,
         row_filter=str(context.row_filter) if context else "",

@@ -4,9 +4,10 @@ Splits come from an iterator while others are read already: a worker that finds 
 the line takes the next one from the plan. A file leaves the line as soon as the consumer has had
 its last batch, so that the line's size does not depend on the number of files.
 
-It has no lock of its own: whoever calls holds the lock of the merge. Two methods are the exception:
-`next_split`, which may read metadata and is called by one worker at a time without any lock, and
-`is_next`, which is asked under the budget's lock as well and reads plain attributes only.
+It has no lock of its own: whoever calls holds the lock of the merge. Three methods are the
+exception: `next_split`, which may read metadata and is called by one worker at a time without any
+lock, and `is_first` and `is_next`, which are asked under the budget's lock as well and read plain
+attributes only.
 
 The head of the line is the unit whose next batch the consumer waits for. `pop`, `opened` and
 `ended` may move it, so whoever calls them wakes everybody who waits because they were not at the
@@ -218,6 +219,10 @@ class Line:
             self.buffered_batches -= 1
             self._leave_if_drained(slot)
         return item
+
+    def is_first(self, slot: FileSlot) -> bool:
+        """Whether the consumer can go on with nothing but this file."""
+        return self._head is slot
 
     def is_next(self, slot: FileSlot, unit: UnitSlot) -> bool:
         """Whether the consumer can go on with nothing but this unit's next batch."""

@@ -18,20 +18,18 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from icestream.machine import cores
+from icestream.machine import cores, join_started
 from icestream.memory import Lease, MemoryBudget
 from icestream.read.deletes import DeletedPositions
 from icestream.read.files import RetryPolicy
 from icestream.read.line import FileSlot, Line, UnitSlot
 from icestream.read.order import ArrivalOrder, Order, most_streams
 from icestream.read.prefetch import Fetcher
-from icestream.read.sizing import Estimate, PoolProbe, Sizing, StepSizing
+from icestream.read.sizing import Estimate, Sizing, StepSizing, refuse_beyond
 from icestream.read.split import Split
 from icestream.read.stream import Step, UnitStream
-from icestream.read.units import Counters, Environment, OpenFile, Unit
+from icestream.read.units import Counters, Environment, OpenFile
 from icestream.report import ScanReport
-
-_OPENERS = 2
 
 
 class BatchMerge:
@@ -62,12 +60,15 @@ class BatchMerge:
         self._most_buffered = (
             order.max_buffered_batches if isinstance(order, ArrivalOrder) else None
         )
-        self._limit_bytes = max(budget.free_bytes, 1)
+        self._share = budget.share()
+        self._entering = threading.Lock()
+        self._entered = False
+        self._held_before = self._share.held_otherwise_bytes
         self._stopped = stopped if stopped is not None else threading.Event()
         counters = Counters()
         self._environment = Environment(
-            limit_bytes=self._limit_bytes,
-            sizing=Sizing(self._limit_bytes, batch_rows, budget.limit_bytes - self._limit_bytes),
+            share=self._share,
+            sizing=Sizing(self._share.part_bytes, batch_rows),
             policy=policy,
             deletes=DeletedPositions(budget, policy, self._stopped, counters.retries.add),
             fetcher=Fetcher(),
@@ -94,8 +95,9 @@ class BatchMerge:
         Raises:
             IcestreamError: The first error of any worker, once; nothing is read after it.
         """
-        if not self._threads and not self._line.drained and not self._stopped.is_set():
-            self._start_worker()
+        self._share.consumed()
+        if not self._threads and not self._line.drained:
+            self._start_worker(1)
         with self._changed:
             while True:
                 if self._error is not None:
@@ -136,13 +138,12 @@ class BatchMerge:
         with self._changed:
             self._changed.notify_all()
         self._budget.wake()
-        for thread in self._threads:
-            thread.join()
+        join_started(self._threads)
         self._environment.fetcher.close()  # before the files that it reads
         self._let_go()
         self._line.close()
         self._environment.deletes.close()
-        self._budget.reserve_bytes = 0
+        self._share.close()
         if self._ended_at is None:
             self._ended_at = time.perf_counter()
 
@@ -175,11 +176,15 @@ class BatchMerge:
 
     # The workers' side.
 
-    def _start_worker(self) -> None:
-        name = f"icestream-read-{len(self._threads)}"
-        thread = threading.Thread(target=self._work, name=name, daemon=True)
-        self._threads.append(thread)
-        self._line.ahead = max(1, len(self._threads) - 1)
+    def _start_worker(self, most: int) -> None:
+        """One more worker, unless there are so many already or the scan is stopped."""
+        with self._changed:
+            if len(self._threads) >= most or self._stopped.is_set():
+                return
+            name = f"icestream-read-{len(self._threads)}"
+            thread = threading.Thread(target=self._work, name=name, daemon=True)
+            self._threads.append(thread)
+            self._line.ahead = max(1, len(self._threads) - 1)
         thread.start()
 
     def _work(self) -> None:
@@ -188,7 +193,11 @@ class BatchMerge:
                 slot, unit = task
                 if slot is None:
                     self._plan()
-                elif unit is None:
+                    continue
+                # Each worker that has something to do starts the next, before it gets to I/O that
+                # may take long: the first file must not hold the others back.
+                self._start_worker(most_streams(self._order, slot.split.path))
+                if unit is None:
                     self._open(slot)
                 else:
                     self._run(slot, unit)
@@ -230,7 +239,7 @@ class BatchMerge:
     def _open(self, slot: FileSlot) -> None:
         file = OpenFile(slot.split, self._environment)
         slot.file = file
-        units = file.units()
+        units = file.units(lambda: self._line.is_first(slot))
         if not units:
             slot.close()
         with self._changed:
@@ -242,11 +251,15 @@ class BatchMerge:
         sizing = self._environment.sizing
         work = unit.unit
         assert work is not None
-        estimate = work.estimate
-        # The first stream is charged once it is measured: until then nothing else is held.
-        ahead = work.prefetch_bytes
-        wanted = ahead + (sizing.fixed_bytes(estimate) if sizing.measured else 0)
-        fixed = self._acquire(wanted, slot, unit)
+        layout = work.layout
+        estimate, ahead = layout.estimate, layout.prefetch_bytes
+        needed = estimate.least_bytes + ahead + self._held_before
+        refuse_beyond(self._share.limit_bytes, needed, work.file.split.path)
+        if not self._enter(estimate, ahead):
+            return
+        taken = estimate.fixed_bytes + ahead
+        spare = sizing.needed_bytes(estimate, ahead) - taken
+        fixed = self._acquire(taken, slot, unit, spare)
         if fixed is None:
             return
         with self._changed:
@@ -254,8 +267,6 @@ class BatchMerge:
             self._peak_streams = max(self._peak_streams, self._decoding)
         stream = UnitStream(work)
         try:
-            if not sizing.measured:
-                self._probe(unit, work, stream, fixed)
             self._decode(slot, unit, estimate, stream, fixed)
         finally:
             stream.close()
@@ -267,26 +278,18 @@ class BatchMerge:
             if last:
                 slot.close()
 
-    def _probe(self, unit: UnitSlot, work: Unit, stream: UnitStream, fixed: Lease) -> None:
-        """The first step of the first stream, alone: what it costs decides everything else."""
+    def _enter(self, estimate: Estimate, ahead: int) -> bool:
+        """The first unit says what this scan needs: wait until there is room beside other scans."""
         sizing = self._environment.sizing
-        estimate = work.estimate
-        rows = StepSizing(sizing, estimate).next_rows(self._limit_bytes)
-        probe = PoolProbe()
-        step = stream.step(rows, use_threads=True)
-        if step is None:
-            return
-        ahead = work.prefetch_bytes
-        sizing.learn(estimate, probe.finish(step.decoded_bytes), ahead)
-        fixed.resize(sizing.fixed_bytes(estimate) + ahead)
-        self._put(unit, step, fixed, fixed.held_bytes, self._budget.force(0))
-        most = most_streams(self._order, work.file.split.path)
-        workers = sizing.streams(estimate, most, ahead)
-        self._budget.reserve_bytes = sizing.reserve_bytes(estimate, workers, ahead)
-        if ahead:  # on an object store: these open the next files while the others decode
-            workers = min(workers + _OPENERS, most)
-        for _ in range(workers - 1):
-            self._start_worker()
+        with self._entering:
+            if not self._entered:
+                needed = min(sizing.needed_bytes(estimate, ahead), self._share.limit_bytes)
+                if not self._share.enter(needed, self._stopped.is_set):
+                    return False
+                sizing.plan_with(self._share.part_bytes)
+                self._share.reserve_bytes = sizing.reserve_bytes(estimate, ahead)
+                self._entered = True
+        return not self._stopped.is_set()
 
     def _decode(
         self,
@@ -299,14 +302,14 @@ class BatchMerge:
         sizing = StepSizing(self._environment.sizing, estimate)
         fixed_bytes = fixed.held_bytes
         while not self._stopped.is_set():
-            rows = sizing.next_rows(max(self._budget.free_bytes, self._budget.reserve_bytes))
+            rows = sizing.next_rows(max(self._share.open_bytes, self._share.reserve_bytes))
             if not self._wait_for_a_place(slot, unit):
                 return
             lease = self._acquire(sizing.step_bytes(rows), slot, unit)
             if lease is None:
                 return
             try:
-                step = self._step(stream, rows)
+                step = self._step(stream, rows, sizing.target_bytes())
                 if step is None:
                     lease.release()
                     break
@@ -326,13 +329,13 @@ class BatchMerge:
             self._changed.notify_all()
         self._budget.wake()  # the head of the line may have moved
 
-    def _step(self, stream: UnitStream, rows: int) -> Step | None:
+    def _step(self, stream: UnitStream, rows: int, most_bytes: int) -> Step | None:
         """One step; its columns are decoded in parallel while other cores have nothing to do."""
         with self._changed:
             self._stepping += 1
             use_threads = self._stepping < cores()
         try:
-            return stream.step(rows, use_threads)
+            return stream.step(rows, use_threads, most_bytes)
         finally:
             with self._changed:
                 self._stepping -= 1
@@ -353,11 +356,12 @@ class BatchMerge:
             self._changed.notify_all()
 
     def _lease_for(self, batch: pa.RecordBatch) -> Lease:
-        return self._budget.force(batch.get_total_buffer_size())
+        return self._share.force(batch.get_total_buffer_size())
 
-    def _acquire(self, wanted: int, slot: FileSlot, unit: UnitSlot) -> Lease | None:
-        return self._budget.acquire(
+    def _acquire(self, wanted: int, slot: FileSlot, unit: UnitSlot, spare: int = 0) -> Lease | None:
+        return self._share.acquire(
             wanted,
+            spare_bytes=spare,
             privileged=lambda: self._line.is_next(slot, unit),
             cancelled=self._stopped.is_set,
         )

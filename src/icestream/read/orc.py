@@ -10,15 +10,20 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+_REOPEN_FACTOR = 16
+
 
 class OrcReader:
     """Decodes an ORC file from start to end.
+
+    A scanner's batch size is fixed. Rows may be far longer than their stored bytes tell, so that
+    the first steps are small; the file is opened again once they are known to be short.
 
     Args:
         handle: The open file; stays open.
         schema: The file's schema; asking for it here would parse the footer once more.
         columns: Top-level column names to decode.
-        batch_rows: The most rows in a step.
+        batch_rows: The most rows in the first steps.
 
     Memory: the streams of the columns within one stripe, and two batches.
     """
@@ -26,23 +31,52 @@ class OrcReader:
     def __init__(
         self, handle: pa.NativeFile, schema: pa.Schema, columns: list[str], batch_rows: int
     ) -> None:
-        fragment = ds.OrcFileFormat().make_fragment(handle)
+        self._handle = handle
+        self._schema = schema
+        self._columns = columns
+        self._batch_rows = batch_rows
+        self._position = 0
+        self._batches: Iterator[pa.RecordBatch] | None = self._open()
+
+    def step(self, rows: int, use_threads: bool) -> pa.RecordBatch | None:
+        """The next batch, whatever its size up to that of the first steps; None at the end."""
+        if self._batches is None:
+            return None
+        if self._position and rows >= _REOPEN_FACTOR * self._batch_rows:
+            return self._step_reopened(rows)
+        batch = next(self._batches, None)
+        if batch is not None:
+            self._position += batch.num_rows
+        return batch
+
+    def close(self) -> None:
+        """Let go of the scanner, and so of its buffers."""
+        self._batches = None
+
+    def _step_reopened(self, rows: int) -> pa.RecordBatch | None:
+        """Go on with larger batches, behind the few rows that were delivered before."""
+        self._batch_rows = rows
+        self._batches = None  # Before the next one is opened: each holds the file's footer.
+        self._batches = self._open()
+        behind = self._position
+        for batch in self._batches:
+            if batch.num_rows > behind:
+                rest = batch.slice(behind)
+                self._position += rest.num_rows
+                return rest
+            behind -= batch.num_rows
+        return None
+
+    def _open(self) -> Iterator[pa.RecordBatch]:
+        fragment = ds.OrcFileFormat().make_fragment(self._handle)
         scanner = ds.Scanner.from_fragment(
             fragment,
-            schema=schema,
-            columns=columns,
-            batch_size=batch_rows,
+            schema=self._schema,
+            columns=self._columns,
+            batch_size=self._batch_rows,
             batch_readahead=1,
             fragment_readahead=1,
             use_threads=False,
         )
         # Not `to_batches`: on a busy machine that decodes further ahead.
-        self._batches: Iterator[pa.RecordBatch] | None = iter(scanner.to_reader())
-
-    def step(self, rows: int, use_threads: bool) -> pa.RecordBatch | None:
-        """The next batch, whatever its size up to `batch_rows`; None at the end."""
-        return next(self._batches, None) if self._batches is not None else None
-
-    def close(self) -> None:
-        """Let go of the scanner, and so of its buffers."""
-        self._batches = None
+        return iter(scanner.to_reader())

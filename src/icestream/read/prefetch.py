@@ -27,6 +27,8 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from icestream.read.pages import chunk_range
+
 _BLOCK_BYTES = 8 << 20
 _SMALLEST_BLOCK_BYTES = 64 << 10
 _HOLE_BYTES = 256 << 10
@@ -99,7 +101,7 @@ def plan_fetches(
     metadata: pq.FileMetaData, row_groups: tuple[int, ...], leaves: list[int], room_bytes: int
 ) -> FetchPlan:
     """Cut the byte ranges of the wanted column chunks into blocks."""
-    groups = [[_range(metadata.row_group(g).column(c)) for c in leaves] for g in row_groups]
+    groups = [[chunk_range(metadata.row_group(g).column(c)) for c in leaves] for g in row_groups]
     largest = max(sum(end - start for start, end in chunks) for chunks in groups)
     kept = min(_GROUPS_HELD, len(groups))
     if largest * kept <= room_bytes:
@@ -117,13 +119,6 @@ def plan_fetches(
         (start, end, lane) for lane, chunk in enumerate(lanes) for start, end in _cut(*chunk, size)
     ]
     return FetchPlan(tuple(sorted(blocks)), 2 * size * len(leaves), len(leaves))
-
-
-def _range(chunk: pq.ColumnChunkMetaData) -> tuple[int, int]:
-    start = chunk.data_page_offset
-    if chunk.dictionary_page_offset is not None and chunk.dictionary_page_offset > 0:
-        start = min(start, chunk.dictionary_page_offset)
-    return start, start + chunk.total_compressed_size
 
 
 def _extents(chunks: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -13,8 +13,9 @@ import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.table import DataScan, FileScanTask, Table
 
+from icestream.allocator import shorten_decay
 from icestream.errors import InvalidArgumentError, ScanClosedError
-from icestream.memory import DEFAULT_MEMORY, MemoryBudget, as_budget, tune_allocator
+from icestream.memory import DEFAULT_MEMORY, MemoryBudget, as_budget
 from icestream.read.explain import explain
 from icestream.read.files import RetryPolicy
 from icestream.read.merge import BatchMerge
@@ -346,7 +347,7 @@ class Scan:
     def _batches(self) -> Iterator[pa.RecordBatch]:
         """One pass. A generator, so that leaving the loop early stops everything."""
         self._check_open()
-        tune_allocator()
+        shorten_decay()
         rows_left = self._limit
         observed = ObservedScan(self._context)
         try:

@@ -6,6 +6,7 @@ filter needed -> add where rows come from -> join small remainders
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,7 @@ from icestream.read.origin import Origin
 from icestream.read.prefetch import Reader
 from icestream.read.projection import Projection, Unprojectable
 from icestream.read.rows import Mask
+from icestream.read.spread import cut_out, has_dictionary, rows_that_fit
 from icestream.read.units import Unit
 
 _PIECE_ROWS = 4_096
@@ -48,7 +50,7 @@ class UnitStream:
         self._position = unit.first_row
         self._reader: Reader | None = None
         self._reopened = False
-        self._carry: pa.RecordBatch | None = None
+        self._carry: deque[pa.RecordBatch] = deque()
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = 0
         self._batch_rows = self._environment.sizing.batch_rows
@@ -60,8 +62,14 @@ class UnitStream:
         has_origin = bool(self._split.context.metadata_columns)
         self._origin = Origin(self._split) if has_origin else None
 
-    def step(self, rows: int, use_threads: bool) -> Step | None:
+    def step(self, rows: int, use_threads: bool, most_bytes: int) -> Step | None:
         """Decode up to `rows` rows and carry them through; None at the end of the unit.
+
+        Args:
+            rows: The most rows.
+            use_threads: Whether columns are decoded in parallel.
+            most_bytes: What values out of dictionaries are spread out to; the rows beyond wait for
+                the next step as they are.
 
         Raises:
             ReadError: With the path and the split, once retries are used up.
@@ -69,6 +77,10 @@ class UnitStream:
         raw = self._decode_retrying(rows, use_threads)
         if raw is None:
             return None
+        fitting = rows_that_fit(raw, most_bytes)
+        if fitting < raw.num_rows:
+            self._carry.appendleft(raw.slice(fitting))
+            raw = cut_out(raw, fitting)
         try:
             return self._finish(raw)
         except (pa.ArrowException, ValueError) as error:
@@ -81,7 +93,7 @@ class UnitStream:
     def close(self) -> None:
         """Let go of the decoder and of the file."""
         self._waiting.clear()
-        self._carry = None
+        self._carry.clear()
         if self._reader is not None:
             self._reader.close()
             self._reader = None
@@ -103,12 +115,11 @@ class UnitStream:
         pieces: list[pa.RecordBatch] = []
         count = 0
         while count < rows:
-            piece = self._carry or self._next_piece(rows, use_threads)
-            self._carry = None
+            piece = self._carried(rows) or self._next_piece(rows, use_threads)
             if piece is None:
                 break
             if pieces and count + piece.num_rows > rows:
-                self._carry = piece
+                self._carry.appendleft(piece)
                 break
             pieces.append(piece)
             count += piece.num_rows
@@ -116,10 +127,20 @@ class UnitStream:
                 break
         if not pieces:
             seen = self._position - self._unit.first_row
-            if self._reopened and seen < self._unit.estimate.rows:
+            if self._reopened and seen < self._unit.rows:
                 raise OSError("the file is shorter than it was when it was first read")
             return None
         return pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
+
+    def _carried(self, rows: int) -> pa.RecordBatch | None:
+        """Rows that were decoded before; of dictionaries that are spread out in parts, so many."""
+        if not self._carry:
+            return None
+        piece = self._carry.popleft()
+        if piece.num_rows > rows and any(has_dictionary(f.type) for f in piece.schema):
+            self._carry.appendleft(piece.slice(rows))
+            return cut_out(piece, rows)
+        return piece
 
     def _next_piece(self, rows: int, use_threads: bool) -> pa.RecordBatch | None:
         assert self._reader is not None
@@ -131,7 +152,7 @@ class UnitStream:
     def _open(self, rows: int) -> None:
         handle = self._file.shared.acquire()
         try:
-            self._reader = self._unit.make_reader(handle, rows)
+            self._reader = self._unit.layout.make_reader(handle, rows)
         except BaseException:
             self._file.shared.release()
             raise
@@ -142,10 +163,10 @@ class UnitStream:
                 raise OSError("the file is shorter than it was when it was first read")
             behind -= piece.num_rows
             if behind < 0:
-                self._carry = piece.slice(piece.num_rows + behind)
+                self._carry.append(piece.slice(piece.num_rows + behind))
 
     def _drop_reader(self) -> None:
-        self._carry = None
+        self._carry.clear()
         self._reopened = True
         if self._reader is not None:
             self._reader.close()

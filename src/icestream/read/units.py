@@ -8,18 +8,23 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from icestream.allocator import trim_heap
 from icestream.errors import ProjectionError
-from icestream.memory import trim_heap
+from icestream.memory import Lease, Share
 from icestream.read import parquet
+from icestream.read.conversion import is_text
 from icestream.read.deletes import DeletedPositions, DeletedRows
 from icestream.read.files import RetryPolicy, SharedFile, is_remote, retrying
-from icestream.read.footer import read_footer
+from icestream.read.footer import read_footer, refuse_footer_beyond
+from icestream.read.layout import RunLayout
 from icestream.read.orc import OrcReader
 from icestream.read.prefetch import (
     Fetcher,
@@ -42,8 +47,10 @@ from icestream.read.rows import Mask, compile_filter
 from icestream.read.sizing import Counter, Estimate, Sizing
 from icestream.read.split import ReadContext, Split
 
+T = TypeVar("T")
+
 _UNIT_BYTES = 16 << 20
-_DICTIONARY_ROWS = 8_192  # below that the dictionary would outweigh the batch
+_SMALL_FOOTER_BYTES = 1 << 20  # Parsed: such a footer is charged without waiting.
 
 
 class FileCounter:
@@ -80,7 +87,7 @@ class Counters:
 class Environment:
     """What the streams of a scan share."""
 
-    limit_bytes: int
+    share: Share
     sizing: Sizing
     policy: RetryPolicy
     deletes: DeletedPositions
@@ -99,6 +106,21 @@ class Environment:
         return self.filters[key]
 
 
+@dataclass(frozen=True, slots=True)
+class UnitLayout:
+    """What decoding a unit takes, and how.
+
+    Attributes:
+        estimate: What it takes.
+        make_reader: Opens a decoder; takes the file, and the rows of the first step.
+        prefetch_bytes: What is fetched ahead, on an object store.
+    """
+
+    estimate: Estimate
+    make_reader: Callable[[pa.NativeFile, int], Reader]
+    prefetch_bytes: int = 0
+
+
 @dataclass(slots=True)
 class Unit:
     """What one stream decodes: consecutive row groups, or a whole ORC file."""
@@ -106,9 +128,16 @@ class Unit:
     file: OpenFile
     row_groups: tuple[int, ...]
     first_row: int
-    estimate: Estimate
-    make_reader: Callable[[pa.NativeFile, int], Reader]
-    prefetch_bytes: int = 0
+    rows: int
+    lay_out: Callable[[], UnitLayout]
+    _layout: UnitLayout | None = None
+
+    @property
+    def layout(self) -> UnitLayout:
+        """Worked out when it is first asked for: that may read the headers of pages."""
+        if self._layout is None:
+            self._layout = self.lay_out()
+        return self._layout
 
 
 class OpenFile:
@@ -121,19 +150,24 @@ class OpenFile:
         self.ids: FieldIds | None = None
         self._projection: tuple[pa.Schema, Projection] | None = None
         self._deleted: DeletedRows | None = None
+        self._footer_lease: Lease | None = None
         self._lock = threading.Lock()
 
-    def units(self) -> list[Unit]:
+    def units(self, is_first: Callable[[], bool] = lambda: True) -> list[Unit]:
         """Read the metadata and cut the file into units, leaving out what can't match.
 
         The file stays open until `close`.
+
+        Args:
+            is_first: Whether this is the file that the consumer waits for: its footer need not wait
+                for room.
         """
         self.environment.counters.opened.add(self.split)
         self.retrying(self.shared.acquire)
         try:
             if self.split.format == "orc":
                 return self._orc_units()
-            return self._parquet_units()
+            return self._parquet_units(is_first)
         except Unprojectable as error:
             raise self.unprojectable(error) from error
 
@@ -142,8 +176,10 @@ class OpenFile:
         self.shared.release()
         if self._deleted is not None:
             self._deleted.release()
+        if self._footer_lease is not None:
+            self._footer_lease.release()
 
-    def retrying(self, action: Callable[[], pa.NativeFile]) -> pa.NativeFile:
+    def retrying(self, action: Callable[[], T]) -> T:
         """Run an action on the file, with retries and typed errors."""
         environment = self.environment
         return retrying(
@@ -192,15 +228,15 @@ class OpenFile:
                 self._deleted = self.environment.deletes.of(self.split)
             return self._deleted
 
-    def _parquet_units(self) -> list[Unit]:
+    def _parquet_units(self, is_first: Callable[[], bool]) -> list[Unit]:
         split, environment = self.split, self.environment
-        footer = self.retrying(lambda: read_footer(self.shared.current()))
+        footer = self._read_footer(is_first)
         metadata: pq.FileMetaData = footer.metadata
         file_schema: pa.Schema = footer.schema_arrow
         self.ids = FieldIds(file_schema, split.context.name_mapping)
         leaves = leaf_columns(file_schema, split.context.read_schema, self.ids)
         groups = range(metadata.num_row_groups)
-        wanted = split.row_groups if split.row_groups is not None else tuple(groups)
+        wanted = split.row_groups if split.row_groups is not None else groups
         if wanted and max(wanted) >= metadata.num_row_groups:
             raise Unprojectable(
                 f"it has {metadata.num_row_groups} row groups, not {max(wanted) + 1}"
@@ -218,27 +254,63 @@ class OpenFile:
             and matches(metadata.row_group(g))
         ]
         environment.counters.row_groups_skipped.add(len(wanted) - len(kept))
-        buffer = parquet.buffer_bytes(environment.limit_bytes, len(leaves))
-        dictionaries: list[int] = []
-        if kept and environment.sizing.batch_rows >= _DICTIONARY_ROWS:
-            dictionaries = parquet.dictionary_columns(metadata, file_schema, leaves, kept[0])
         units = []
         for run in _runs(kept, metadata):
             rows = sum(metadata.row_group(g).num_rows for g in run)
-            if not leaves:
-                estimate = Estimate(0.125, 0, rows)
-                units.append(Unit(self, run, starts[run[0]], estimate, _count_reader(rows)))
-                continue
-            estimate = parquet.estimate(metadata, run, leaves, buffer)
-            make = _parquet_reader(metadata, run, leaves, buffer, dictionaries)
-            unit = Unit(self, run, starts[run[0]], estimate, make)
-            if is_remote(split.path):
-                fetches = plan_fetches(metadata, run, leaves, environment.limit_bytes // 8)
-                group_rows = [metadata.row_group(g).num_rows for g in run]
-                unit.make_reader = _prefetching(make, fetches, environment.fetcher, group_rows)
-                unit.prefetch_bytes = fetches.window_bytes
-            units.append(unit)
+            if leaves:
+                lay_out = partial(self._lay_out, metadata, file_schema, run, leaves)
+            else:
+                lay_out = partial(_counted, rows)
+            units.append(Unit(self, run, starts[run[0]], rows, lay_out))
         return units
+
+    def _read_footer(self, is_first: Callable[[], bool]) -> pq.ParquetFile:
+        environment = self.environment
+        share, stopped = environment.share, environment.stopped.is_set
+
+        def charge(needed_bytes: int) -> None:
+            if self._footer_lease is not None:  # By a try that failed.
+                return
+            if needed_bytes <= _SMALL_FOOTER_BYTES:
+                self._footer_lease = share.force(needed_bytes)
+                return
+            refuse_footer_beyond(share.limit_bytes, needed_bytes, self.split.path)
+            self._footer_lease = share.acquire(needed_bytes, privileged=is_first, cancelled=stopped)
+            if self._footer_lease is None:
+                raise OSError("the scan was stopped")
+
+        return self.retrying(lambda: read_footer(self.shared.current(), charge))
+
+    def _lay_out(
+        self,
+        metadata: pq.FileMetaData,
+        file_schema: pa.Schema,
+        run: tuple[int, ...],
+        leaves: list[int],
+    ) -> UnitLayout:
+        """What decoding a run takes: looked up in the headers of pages where that is cheap."""
+        environment = self.environment
+        sizing = environment.sizing
+        remote = is_remote(self.split.path)
+
+        def look() -> tuple[RunLayout, list[int]]:
+            handle = self.shared.acquire()
+            try:
+                layout = RunLayout(None if remote else handle, metadata, run, leaves, sizing)
+                if remote and layout.estimate().least_bytes > sizing.limit_bytes:
+                    layout.read_headers(handle)
+                return layout, layout.dictionaries(file_schema)
+            finally:
+                self.shared.release()
+
+        layout, dictionaries = self.retrying(look)
+        make = _parquet_reader(metadata, run, leaves, layout.buffer, dictionaries)
+        if not remote:
+            return UnitLayout(layout.estimate(), make)
+        fetches = plan_fetches(metadata, run, leaves, sizing.limit_bytes // 8)
+        group_rows = [metadata.row_group(g).num_rows for g in run]
+        make = _prefetching(make, fetches, environment.fetcher, group_rows)
+        return UnitLayout(layout.estimate(), make, fetches.window_bytes)
 
     def _has_wanted_rows(self, first: int, count: int) -> bool:
         positions = self.split.positions
@@ -267,12 +339,31 @@ class OpenFile:
         if not rows:
             return []
         if not columns:
-            return [Unit(self, (), 0, Estimate(0.125, 0, rows), _count_reader(rows))]
+            return [Unit(self, (), 0, rows, partial(_counted, rows))]
         plain = 3 * split.bytes * len(columns) / max(len(file_schema), 1) / rows
-        estimate = Estimate(plain + 8 * len(columns), 1 << 20, rows)
-        return [
-            Unit(self, (), 0, estimate, lambda h, rows: OrcReader(h, file_schema, columns, rows))
-        ]
+        estimate = Estimate(
+            row_bytes=plain + 8 * len(columns),
+            fixed_bytes=min(1 << 20, 3 * split.bytes),
+            rows=rows,
+            surprising=_has_text(file_schema),
+        )
+        make = partial(_orc_reader, file_schema, columns)
+        layout = UnitLayout(estimate, make)
+        return [Unit(self, (), 0, rows, lambda: layout)]
+
+
+def _orc_reader(
+    schema: pa.Schema, columns: list[str], handle: pa.NativeFile, rows: int
+) -> OrcReader:
+    return OrcReader(handle, schema, columns, rows)
+
+
+def _has_text(schema: pa.Schema) -> bool:
+    def holds(kind: pa.DataType) -> bool:
+        text = is_text(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+        return text or any(holds(kind.field(i).type) for i in range(kind.num_fields))
+
+    return any(holds(field.type) for field in schema)
 
 
 def _parquet_reader(
@@ -300,8 +391,9 @@ def _prefetching(
     return open_prefetched
 
 
-def _count_reader(rows: int) -> Callable[[pa.NativeFile, int], Reader]:
-    return lambda handle, _: parquet.CountReader(rows)
+def _counted(rows: int) -> UnitLayout:
+    """Of a unit of which no column is wanted."""
+    return UnitLayout(Estimate(0.125, 0, rows), lambda handle, _: parquet.CountReader(rows))
 
 
 def _row_starts(metadata: pq.FileMetaData) -> list[int]:

@@ -12,10 +12,11 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table, Transaction
 from pyiceberg.table.snapshots import Operation
 
+from icestream.allocator import trim_heap
 from icestream.commit.kept_tasks import KeptTasks
 from icestream.commit.live_files import LiveFiles
 from icestream.commit.load import Base, Load, Removed
-from icestream.memory import DEFAULT_MEMORY, MemoryBudget, trim_heap
+from icestream.memory import DEFAULT_MEMORY, MemoryBudget
 from icestream.report import MergeReport
 from icestream.upsert.applied import Applied
 from icestream.upsert.candidates import KeyGaps

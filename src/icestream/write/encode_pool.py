@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from icestream.errors import WriterClosedError
+from icestream.machine import join_started
 from icestream.memory import Lease, MemoryBudget
 from icestream.write.new_file import NewFile
 from icestream.write.rolling_writer import RollingWriter
@@ -108,8 +109,7 @@ class EncodePool:
             self._closed = True
             self._drop_queued()
             self._changed.notify_all()
-        for worker in self._workers:
-            worker.join()
+        join_started(self._workers)
 
     def _submit(self, writer: RollingWriter, task: _Task) -> None:
         try:

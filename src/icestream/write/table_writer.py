@@ -11,9 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyiceberg.manifest import DataFile
 
+from icestream.allocator import shorten_decay
 from icestream.errors import UnsupportedFeatureError, WriterClosedError
 from icestream.machine import cores
-from icestream.memory import MemoryBudget, tune_allocator
+from icestream.memory import MemoryBudget
 from icestream.write.conform import Conformer
 from icestream.write.encode_pool import EncodePool
 from icestream.write.new_file import NewFile
@@ -209,7 +210,7 @@ class TableWriter:
 
     def _opened(self, file_schema: pa.Schema) -> _Files:
         if self._files is None:
-            tune_allocator()
+            shorten_decay()
             one_by_one = self._keep_order and not self.target.spec.fields
             threads = 1 if one_by_one else min(cores(), _MOST_THREADS)
             self._pool = EncodePool(threads, self._budget)

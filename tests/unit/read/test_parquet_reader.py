@@ -11,7 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from icestream.read.parquet import CountReader, ParquetReader, dictionary_columns
+from icestream.read.layout import RunLayout
+from icestream.read.parquet import CountReader, ParquetReader
+from icestream.read.sizing import Sizing
 
 _ROWS = 10_000
 
@@ -117,7 +119,10 @@ def _chosen(
     group = file.metadata.row_group(row_group)
     if leaves is None:
         leaves = list(range(group.num_columns))
-    chosen = dictionary_columns(file.metadata, file.schema_arrow, leaves, row_group)
+    layout = RunLayout(
+        pa.BufferReader(sink.getvalue()), file.metadata, (row_group,), leaves, Sizing(10**9, 10**6)
+    )
+    chosen = layout.dictionaries(file.schema_arrow)
     return [group.column(leaf).path_in_schema for leaf in chosen]
 
 

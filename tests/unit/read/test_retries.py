@@ -112,7 +112,10 @@ def test_a_read_that_fails_anywhere_in_a_file_is_tried_again(table, after, order
     if isinstance(order, ice.TaskOrder):
         assert ids == table.scan().to_arrow()["id"].to_pylist()
     assert sorted(ids) == _ALL
-    assert fault.raised == scan.report.retries
+    if table.name()[-1] == "orc":  # What is read ahead by a scanner that is opened anew is dropped.
+        assert fault.raised >= scan.report.retries
+    else:
+        assert fault.raised == scan.report.retries
     assert fault.raised == 1 or after > 1
 
 

@@ -1,0 +1,259 @@
+"""How a run of row groups is laid out, and what decoding it takes.
+
+A decoder holds a page and a dictionary of each column, whatever the step. Their sizes come from the
+footer where its bounds are good enough, and from the headers of pages where they are not. So it is
+known before a column is opened whether it fits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from icestream.read.conversion import is_text
+from icestream.read.pages import PageSizes, page_sizes
+from icestream.read.sizing import PROBE_ROWS, Estimate, Sizing
+from icestream.read.spread import has_dictionary
+
+_PAGE_BYTES = 1 << 20
+_CODE_BYTES = 3
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 8}
+_SAMPLED_GROUPS = 8
+_CHEAP_SHARE = 16  # Of the limit: below that, bounds from the footer need not be made exact.
+_SPREAD_SHARE = 8  # Of the limit: what a step's values of one column may be spread out to.
+_SHORT_BYTES = 64
+_PLAIN_PAGE_BYTES = 256 << 10
+# What Arrow's decoders hold for each value of a dictionary of texts, and for each that is hashed to
+# come out as a dictionary again; measured.
+_POINTER_BYTES = 20
+_HASHED_BYTES = 128
+_DICTIONARY_ROWS = 8_192  # below that the dictionary would outweigh the batch
+
+
+def buffer_bytes(limit_bytes: int, columns: int) -> int:
+    """The buffered stream's size: all columns together take at most an eighth of the limit.
+
+    Larger buffers than 64 kB gain nothing on a disk, and on an object store what is behind the
+    buffer has been fetched already.
+    """
+    return max(16 << 10, min(64 << 10, limit_bytes // 8 // max(columns, 1)))
+
+
+@dataclass(slots=True)
+class _Leaf:
+    """What is known about a column of a run of row groups."""
+
+    index: int
+    chunks: list[pq.ColumnChunkMetaData]
+    sizes: PageSizes
+    exact: bool = False
+    as_dictionary: bool = False
+    row_by_row: bool = False
+
+    @property
+    def is_text(self) -> bool:
+        return bool(self.chunks[0].physical_type == "BYTE_ARRAY")
+
+    def fixed_bytes(self, buffer: int) -> int:
+        """What its decoder holds: a buffer, a page, and a dictionary as stored and as decoded."""
+        stored = max(int(chunk.total_compressed_size) for chunk in self.chunks)
+        sizes = self.sizes
+        page = sizes.largest_bytes
+        dictionary = 2 * sizes.dictionary_bytes
+        if sizes.dictionary_bytes and not self.is_text:
+            # Where the dictionary is full, larger pages of plain values follow.
+            page = max(page, min(sizes.data_bytes, _PLAIN_PAGE_BYTES))
+        if self.is_text:
+            dictionary += _POINTER_BYTES * sizes.dictionary_values
+        if self.as_dictionary:
+            dictionary += 2 * sizes.dictionary_bytes + _HASHED_BYTES * sizes.dictionary_values
+        return min(buffer, stored) + page + dictionary
+
+    def row_bytes(self, rows: int) -> float:
+        values = sum(int(chunk.num_values) for chunk in self.chunks) / rows
+        width = _WIDTHS.get(self.chunks[0].physical_type)
+        if width is not None:
+            return width * values
+        plain = sum(int(chunk.total_uncompressed_size) for chunk in self.chunks) / rows
+        sizes = self.sizes
+        if self.row_by_row:
+            return float(sizes.longest_value_bytes)
+        if self.exact and sizes.dictionary_values:
+            plain = max(plain, values * sizes.dictionary_bytes / sizes.dictionary_values)
+        return plain + 8 * values
+
+    @property
+    def longest_bytes(self) -> int:
+        """No value that comes out of this column is longer, if it is text."""
+        if not self.is_text:
+            return 0
+        return max(self.sizes.largest_bytes, self.sizes.longest_value_bytes)
+
+
+class RunLayout:
+    """How a run of row groups is laid out, as far as decoding it within the limit needs it.
+
+    Args:
+        handle: The open file, or None where reading page headers would cost requests.
+        metadata: Its footer.
+        row_groups: The run.
+        leaves: The leaf columns that are decoded.
+        sizing: The scan's limit, and how large its steps are.
+
+    Attributes:
+        buffer: Bytes of buffer for each column.
+    """
+
+    def __init__(
+        self,
+        handle: pa.NativeFile | None,
+        metadata: pq.FileMetaData,
+        row_groups: tuple[int, ...],
+        leaves: list[int],
+        sizing: Sizing,
+    ) -> None:
+        limit_bytes = sizing.limit_bytes
+        self.buffer = buffer_bytes(limit_bytes, len(leaves))
+        self._sizing = sizing
+        self._handle = handle
+        self._metadata = metadata
+        self._limit_bytes = limit_bytes
+        self._rows = sum(metadata.row_group(g).num_rows for g in row_groups)
+        sampled = row_groups[:_SAMPLED_GROUPS]
+        self._sampled = sampled
+        groups = [metadata.row_group(g) for g in sampled]
+        self._sampled_rows = sum(group.num_rows for group in groups) or 1
+        self._leaves = [_bounded(leaf, [g.column(leaf) for g in groups]) for leaf in leaves]
+        if handle is None:
+            for leaf in self._leaves:
+                leaf.sizes = _usual(leaf.sizes)
+        elif self._fixed_bytes() > limit_bytes // _CHEAP_SHARE:
+            self.read_headers(handle)
+
+    def read_headers(self, handle: pa.NativeFile) -> None:
+        """Make the sizes exact, by the headers of pages."""
+        for leaf in self._leaves:
+            self._make_exact(leaf, handle)
+
+    def dictionaries(self, file_schema: pa.Schema) -> list[int]:
+        """Text columns to decode through their dictionary.
+
+        These are flat columns of short codes, which is faster (docs/design/0003), and columns with
+        values so long that spreading them out must be done in parts.
+        """
+        flat = {field.name for field in file_schema if is_text(field.type)}
+        row_bytes = max(self._row_bytes(), 0.125)
+        step_rows = self._sizing.step_target_bytes(row_bytes) / row_bytes
+        # No longer value can be a step's worth of more than the limit allows.
+        most_bytes = self._limit_bytes / _SPREAD_SHARE / min(self._rows, PROBE_ROWS, step_rows)
+        for leaf in self._leaves:
+            chunk = leaf.chunks[0]
+            if leaf.is_text and chunk.has_dictionary_page:
+                fast = (
+                    self._sizing.batch_rows >= _DICTIONARY_ROWS
+                    and chunk.path_in_schema in flat
+                    and chunk.total_uncompressed_size < _CODE_BYTES * chunk.num_values
+                )
+                if fast:
+                    leaf.as_dictionary = True
+                elif self._handle is not None:
+                    self._guard(self._handle, leaf, most_bytes)
+        return [leaf.index for leaf in self._leaves if leaf.as_dictionary]
+
+    def estimate(self) -> Estimate:
+        """What decoding takes."""
+        longest = max((leaf.longest_bytes for leaf in self._leaves), default=0)
+        unknown = self._handle is None or any(
+            "DELTA_BYTE_ARRAY" in leaf.chunks[0].encodings for leaf in self._leaves if leaf.is_text
+        )
+        return Estimate(
+            row_bytes=max(self._row_bytes(), 0.125),
+            fixed_bytes=self._fixed_bytes() if self._rows else 0,
+            rows=self._rows,
+            longest_bytes=longest,
+            surprising=unknown and any(leaf.is_text for leaf in self._leaves),
+        )
+
+    def _row_bytes(self) -> float:
+        return sum(leaf.row_bytes(self._sampled_rows) for leaf in self._leaves)
+
+    def _fixed_bytes(self) -> int:
+        return sum(leaf.fixed_bytes(self.buffer) for leaf in self._leaves)
+
+    def _make_exact(self, leaf: _Leaf, handle: pa.NativeFile) -> None:
+        if leaf.exact:
+            return
+        leaf.exact = True
+        every = leaf.is_text and leaf.sizes.largest_bytes > self._limit_bytes // _CHEAP_SHARE
+        found = [page_sizes(handle, chunk, every=every) for chunk in leaf.chunks]
+        most = max(found, key=lambda sizes: sizes.longest_value_bytes)
+        leaf.sizes = PageSizes(
+            max(sizes.largest_bytes for sizes in found),
+            most.dictionary_bytes,
+            most.dictionary_values,
+            max(sizes.data_bytes for sizes in found),
+        )
+
+    def _guard(self, handle: pa.NativeFile, leaf: _Leaf, most_bytes: float) -> None:
+        """Have a column with values that are too long for a step decoded in another way."""
+        if leaf.sizes.longest_value_bytes <= most_bytes:
+            return
+        self._make_exact(leaf, handle)
+        sizes = leaf.sizes
+        if sizes.longest_value_bytes <= most_bytes:
+            return
+        plain = sizes.data_bytes >= _CODE_BYTES * int(leaf.chunks[0].num_values)
+        if plain and sizes.dictionary_bytes < _SHORT_BYTES * sizes.dictionary_values:
+            return  # Most rows are beside the dictionary, and what is in it is short.
+        # A dictionary that is decoded as one takes its bytes four times over.
+        if 4 * sizes.dictionary_bytes > self._limit_bytes // 2:
+            leaf.row_by_row = True
+        elif self._longest_in_dictionary(handle, leaf.index) > most_bytes:
+            leaf.as_dictionary = True
+
+    def _longest_in_dictionary(self, handle: pa.NativeFile, leaf: int) -> int:
+        """The longest value of a column's dictionaries, by decoding them and one row."""
+        longest = 0
+        for group in self._sampled:
+            file = pq.ParquetFile(
+                handle, metadata=self._metadata, pre_buffer=False, read_dictionary=[leaf]
+            )
+            batches = file.reader.iter_batches(
+                1, row_groups=[group], column_indices=[leaf], use_threads=False
+            )
+            values = _dictionary_of(next(batches).column(0))
+            longest = max(longest, pc.max(pc.binary_length(values)).as_py() or 0)
+        return longest
+
+
+def _bounded(index: int, chunks: list[pq.ColumnChunkMetaData]) -> _Leaf:
+    """What the footer alone allows: one page, and one dictionary, as large as the chunk."""
+    largest = max(int(chunk.total_uncompressed_size) for chunk in chunks)
+    with_dictionary = any(chunk.has_dictionary_page for chunk in chunks)
+    dictionary = largest if with_dictionary else 0
+    return _Leaf(index, chunks, PageSizes(largest, dictionary, 1, largest))
+
+
+def _usual(sizes: PageSizes) -> PageSizes:
+    """Pages and dictionaries of the size that writers usually give them."""
+    return PageSizes(
+        min(sizes.largest_bytes, _PAGE_BYTES),
+        min(sizes.dictionary_bytes, _PAGE_BYTES),
+        sizes.dictionary_values,
+        sizes.data_bytes,
+    )
+
+
+def _dictionary_of(array: pa.Array) -> pa.Array:
+    """The dictionary in an array of one leaf column."""
+    while not isinstance(array.type, pa.DictionaryType):
+        if isinstance(array.type, pa.StructType):
+            array = array.field(0)
+        elif isinstance(array.type, pa.MapType):
+            array = array.keys if has_dictionary(array.type.key_type) else array.items
+        else:
+            array = array.values
+    return array.dictionary

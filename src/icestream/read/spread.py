@@ -1,0 +1,94 @@
+"""How many bytes the rows of a decoded step take once dictionaries are spread out.
+
+A column that is read as a dictionary holds each value once, however many rows have it. Its rows are
+spread out in ranges that fit, because one long value in thousands of rows can be a gigabyte.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_OFFSET_BYTES = 8
+
+Sizes = npt.NDArray[np.int64]
+
+
+def rows_that_fit(batch: pa.RecordBatch, most_bytes: int) -> int:
+    """How many of the first rows take at most so many bytes when spread out; 1 at least."""
+    columns = [column for column in batch.columns if has_dictionary(column.type)]
+    if not columns or sum(_bound(column) for column in columns) <= most_bytes:
+        return int(batch.num_rows)
+    sizes = np.zeros(batch.num_rows, dtype=np.int64)
+    for column in columns:
+        sizes += _row_sizes(column)
+    fitting = int(np.searchsorted(np.cumsum(sizes), most_bytes, side="right"))
+    return max(1, fitting)
+
+
+def cut_out(batch: pa.RecordBatch, rows: int) -> pa.RecordBatch:
+    """The first rows, on their own: a slice would count, and keep, the buffers of all rows."""
+    columns = [
+        column if has_dictionary(column.type) else pa.concat_arrays([column])
+        for column in batch.slice(0, rows).columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def has_dictionary(kind: pa.DataType) -> bool:
+    """Whether a type is a dictionary or holds one."""
+    if isinstance(kind, pa.DictionaryType):
+        return True
+    return any(has_dictionary(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def _bound(array: pa.Array) -> int:
+    """No fewer bytes than the dictionaries take when spread out: the longest value everywhere."""
+    kind = array.type
+    if isinstance(kind, pa.DictionaryType):
+        lengths = _lengths(array.dictionary)
+        return len(array) * (int(lengths.max(initial=0)) + _OFFSET_BYTES)
+    if isinstance(kind, pa.StructType):
+        return sum(_bound(array.field(i)) for i in range(kind.num_fields))
+    if isinstance(kind, pa.MapType):
+        return _bound(array.keys) + _bound(array.items)
+    return _bound(array.values) if kind.num_fields else 0
+
+
+def _row_sizes(array: pa.Array) -> Sizes:
+    """Bytes of each row's dictionary values."""
+    kind = array.type
+    if isinstance(kind, pa.DictionaryType):
+        lengths = _lengths(array.dictionary) + _OFFSET_BYTES
+        if not len(lengths):
+            return np.full(len(array), _OFFSET_BYTES, dtype=np.int64)
+        codes = pc.fill_null(array.indices, 0).to_numpy(zero_copy_only=False)
+        sizes: Sizes = lengths[codes]
+        return sizes
+    if isinstance(kind, pa.StructType):
+        parts = [p for p in array.flatten() if has_dictionary(p.type)]
+        total: Sizes = np.sum([_row_sizes(p) for p in parts], axis=0, dtype=np.int64)
+        return total
+    if isinstance(kind, pa.MapType):
+        return _list_sizes(array, array.keys) + _list_sizes(array, array.items)
+    return _list_sizes(array, array.values)
+
+
+def _list_sizes(lists: pa.Array, values: pa.Array) -> Sizes:
+    if not has_dictionary(values.type):
+        return np.zeros(len(lists), dtype=np.int64)
+    before = np.concatenate(([0], np.cumsum(_row_sizes(values))))
+    if isinstance(lists.type, pa.FixedSizeListType):
+        size = lists.type.list_size
+        edges = (lists.offset + np.arange(len(lists) + 1)) * size
+    else:
+        edges = lists.offsets.to_numpy().astype(np.int64)
+    sizes: Sizes = np.diff(before[edges])
+    return sizes
+
+
+def _lengths(values: pa.Array) -> Sizes:
+    given = pc.fill_null(pc.binary_length(values), 0).to_numpy(zero_copy_only=False)
+    return np.asarray(given, dtype=np.int64)
