@@ -11,6 +11,8 @@ import pytest
 
 _ON_DEMAND = ("slow", "soak", "interop")
 _SPARK = "tests/spark/"
+_ON_THE_JVM = (_SPARK, "tests/conformance/")
+_JVM_SECONDS = 900
 
 # Half of what a Spark of a few seconds takes is Java's second compiler, which is for longer runs.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
@@ -21,6 +23,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave tests marked `slow`, `soak` or `interop` out of a run that has no `-m`."""
+    for item in items:
+        # A test that is interrupted in a call to the JVM takes all that share the JVM with it.
+        if item.nodeid.startswith(_ON_THE_JVM) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(_JVM_SECONDS))
     if config.option.markexpr:
         return
     left_out = [item for item in items if any(item.get_closest_marker(name) for name in _ON_DEMAND)]
