@@ -11,6 +11,7 @@ from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from icestream.commit.change import Change
 from icestream.commit.load_id import WRITE_IDS_KEY, CommittedLoad, find_load, load_of
 from icestream.errors import InvalidArgumentError
+from icestream.read.manifests import metadata_files
 
 
 def find_committed(change: Change, metadata: TableMetadata, io: FileIO) -> CommittedLoad | None:
@@ -44,7 +45,7 @@ def find_files(
     for snapshot in ancestors_of(metadata.snapshot_by_name(branch), metadata):
         summary = snapshot.summary.additional_properties if snapshot.summary else {}
         if not set(summary.get(WRITE_IDS_KEY, "").split(",")).isdisjoint(write_ids):
-            added = _added_paths(snapshot, io)
+            added = _added_paths(snapshot, io, metadata.location)
             newest = newest or (snapshot if not missing.isdisjoint(added) else None)
             missing -= added
     if newest is not None and missing:
@@ -56,11 +57,11 @@ def find_files(
     return load_of(newest) if newest is not None else None
 
 
-def _added_paths(snapshot: Snapshot, io: FileIO) -> set[str]:
+def _added_paths(snapshot: Snapshot, io: FileIO, table: str) -> set[str]:
     return {
         entry.data_file.file_path
         for manifest in snapshot.manifests(io)
         if manifest.added_snapshot_id == snapshot.snapshot_id
-        for entry in manifest.fetch_manifest_entry(io, discard_deleted=True)
+        for entry in metadata_files(io, table=table).entries(manifest)
         if entry.snapshot_id == snapshot.snapshot_id
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pyiceberg.avro.codecs import AvroCompressionCodec
@@ -39,6 +39,7 @@ from icestream.commit.spec_schema import schema_for
 from icestream.commit.summary import summarize
 from icestream.commit.table_property import whole_number
 from icestream.errors import CommitConflictError
+from icestream.read.manifests import metadata_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +153,7 @@ class Producer:
             for manifest in manifests:
                 if manifest.min_sequence_number >= oldest:
                     continue
-                for entry in manifest.fetch_manifest_entry(self.io, discard_deleted=True):
+                for entry in self._entries(manifest):
                     sequence = entry.sequence_number or 0
                     if sequence < oldest and entry.data_file.file_path not in named:
                         removed.append(entry.data_file)
@@ -166,13 +167,11 @@ class Producer:
         specs = {file.spec_id for file in removed}
         result = []
         for manifest in manifests:
-            entries = (
-                manifest.fetch_manifest_entry(self.io, discard_deleted=True)
-                if left and manifest.partition_spec_id in specs
-                else []
-            )
-            found = Counter(e.data_file.file_path for e in entries if e.data_file.file_path in left)
-            result.append(self._rewrite(manifest, entries, set(found)) if found else manifest)
+            found: Counter[str] = Counter()
+            if left and manifest.partition_spec_id in specs:
+                paths = (entry.data_file.file_path for entry in self._entries(manifest))
+                found.update(path for path in paths if path in left)
+            result.append(self._rewrite(manifest, set(found)) if found else manifest)
             left -= found
         if left:
             raise CommitConflictError(
@@ -181,14 +180,16 @@ class Producer:
             )
         return result
 
-    def _rewrite(
-        self, manifest: ManifestFile, entries: list[ManifestEntry], removed: set[str]
-    ) -> ManifestFile:
+    def _entries(self, manifest: ManifestFile) -> Iterator[ManifestEntry]:
+        return metadata_files(self.io, table=self.table).entries(manifest)
+
+    def _rewrite(self, manifest: ManifestFile, removed: set[str]) -> ManifestFile:
+        """The manifest with files marked as removed; read once more, as it may be large."""
         make = (
             self._data_writer if manifest.content == ManifestContent.DATA else self._delete_writer
         )
         with make(manifest.partition_spec_id) as writer:
-            for entry in entries:
+            for entry in self._entries(manifest):
                 if entry.data_file.file_path in removed:
                     writer.delete(entry)
                 else:

@@ -14,10 +14,10 @@ from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, Manifes
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 
-from icestream._pyiceberg import exact_manifests
 from icestream.commit.change import Change, Key, partition_values
 from icestream.errors import CommitConflictError
 from icestream.read.file_test import file_test
+from icestream.read.manifests import metadata_files
 
 # The columns of a position delete file; its bounds on the path tell which data files it is for.
 _DELETED_PATH_ID = 2147483546
@@ -100,9 +100,7 @@ def _refuse_live_data(
     for manifest in head.manifests(io):
         if manifest.content != ManifestContent.DATA:
             continue
-        with exact_manifests():
-            entries = manifest.fetch_manifest_entry(io, discard_deleted=True)
-        for entry in entries:
+        for entry in metadata_files(io, table=table).entries(manifest):
             if might_match(entry.data_file):
                 raise _added_rows(entry.snapshot_id, entry.data_file, table)
 
@@ -111,7 +109,7 @@ def _refuse_added_data(
     change: Change, metadata: TableMetadata, io: FileIO, between: list[Snapshot], table: str
 ) -> None:
     might_match = _conflict_test(change, metadata)
-    for snapshot, entry in _added(io, between, ManifestContent.DATA):
+    for snapshot, entry in _added(io, between, ManifestContent.DATA, table):
         if snapshot.summary and snapshot.summary.operation == Operation.REPLACE:
             continue  # the same rows in other files
         if might_match(entry.data_file):
@@ -142,7 +140,7 @@ def _conflict_test(change: Change, metadata: TableMetadata) -> Callable[[DataFil
 
 def _refuse_new_deletes(change: Change, io: FileIO, between: list[Snapshot], table: str) -> None:
     removed = _Removed.of(change.removed + change.deleted_from)
-    for snapshot, entry in _added(io, between, ManifestContent.DELETES):
+    for snapshot, entry in _added(io, between, ManifestContent.DELETES, table):
         if removed.might_be_deleted_from(entry.data_file):
             raise CommitConflictError(
                 f"snapshot {snapshot.snapshot_id} deleted rows of {table} from files that this "
@@ -154,7 +152,8 @@ def _refuse_new_deletes(change: Change, io: FileIO, between: list[Snapshot], tab
 def _refuse_removed_files(change: Change, io: FileIO, between: list[Snapshot], table: str) -> None:
     """Positions mean nothing once their file is gone: its rows are elsewhere then."""
     paths = {file.file_path for file in change.deleted_from}
-    for snapshot, entry in _entries(io, between, ManifestContent.DATA, ManifestEntryStatus.DELETED):
+    removed = _entries(io, between, ManifestContent.DATA, ManifestEntryStatus.DELETED, table)
+    for snapshot, entry in removed:
         if entry.data_file.file_path in paths:
             raise CommitConflictError(
                 f"snapshot {snapshot.snapshot_id} removed a file of {table} that this change "
@@ -163,22 +162,24 @@ def _refuse_removed_files(change: Change, io: FileIO, between: list[Snapshot], t
 
 
 def _added(
-    io: FileIO, between: list[Snapshot], content: ManifestContent
+    io: FileIO, between: list[Snapshot], content: ManifestContent, table: str
 ) -> Iterator[tuple[Snapshot, ManifestEntry]]:
-    return _entries(io, between, content, ManifestEntryStatus.ADDED)
+    return _entries(io, between, content, ManifestEntryStatus.ADDED, table)
 
 
 def _entries(
-    io: FileIO, between: list[Snapshot], content: ManifestContent, status: ManifestEntryStatus
+    io: FileIO,
+    between: list[Snapshot],
+    content: ManifestContent,
+    status: ManifestEntryStatus,
+    table: str,
 ) -> Iterator[tuple[Snapshot, ManifestEntry]]:
     """What each of some snapshots added, or removed."""
     for snapshot in between:
         for manifest in snapshot.manifests(io):
             if manifest.content != content or manifest.added_snapshot_id != snapshot.snapshot_id:
                 continue
-            with exact_manifests():
-                entries = manifest.fetch_manifest_entry(io, discard_deleted=False)
-            for entry in entries:
+            for entry in metadata_files(io, table=table).entries(manifest, removed=True):
                 if entry.status == status:
                     yield snapshot, entry
 

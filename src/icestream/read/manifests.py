@@ -83,15 +83,23 @@ class MetadataFiles:
         )
 
     def entries(
-        self, manifest: ManifestFile, source: Content | None = None
+        self,
+        manifest: ManifestFile,
+        source: Content | None = None,
+        *,
+        removed: bool = False,
     ) -> Iterator[ManifestEntry]:
-        """The files that a manifest holds, without those that it says are removed.
+        """The files that a manifest holds.
 
         Args:
             manifest: The manifest.
             source: What is in it, if that was read before.
+            removed: Whether entries of files that were removed are wanted, too.
 
         Memory: a chunk of the file, and the block that is decoded.
+
+        Raises:
+            CorruptFileError: If the manifest is damaged, or shorter than its list says.
         """
         # Version 3 is a superset, in which a deletion vector names its data file.
         version = 3 if manifest.content == ManifestContent.DELETES else 2
@@ -101,13 +109,18 @@ class MetadataFiles:
             MANIFEST_ENTRY_SCHEMAS[version],
             {-1: ManifestEntry, _DATA_FILE_ID: DataFile},
             {0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
+            manifest.manifest_length,
         )
         for entry in entries:
-            if entry.status == ManifestEntryStatus.DELETED:
+            if entry.status == ManifestEntryStatus.DELETED and not removed:
                 continue
             inherits = manifest.sequence_number == 0 or entry.status == ManifestEntryStatus.ADDED
             if entry.sequence_number is None and inherits:
                 entry.sequence_number = manifest.sequence_number
+            if entry.file_sequence_number is None and inherits:
+                entry.file_sequence_number = manifest.sequence_number
+            if entry.snapshot_id is None:
+                entry.snapshot_id = manifest.added_snapshot_id
             entry.data_file.spec_id = manifest.partition_spec_id
             yield entry
 
@@ -137,12 +150,16 @@ class MetadataFiles:
         schema: Schema,
         types: dict[int, Any],
         enums: dict[int, Any],
+        expected_bytes: int = 0,
     ) -> Iterator[Any]:
         with closing(_Stream(self, path)) as stream:
             read = source.reader() if source is not None else stream.read
             blocks = _Blocks(read, self.budget.force(0))
             try:
                 yield from _decoded(blocks, schema, types, enums)
+                if blocks.bytes_read < expected_bytes:
+                    # A file that was cut off between two blocks is a valid, shorter Avro file.
+                    raise EOFError(f"it has {blocks.bytes_read} bytes instead of {expected_bytes}")
             except IcestreamError:
                 raise
             except Exception as error:
@@ -156,6 +173,16 @@ class MetadataFiles:
                 blocks.lease.release()
 
 
+def metadata_files(io: FileIO, *, table: str) -> MetadataFiles:
+    """A reader of manifests for work that has no account: it holds a chunk and a block at a time.
+
+    Args:
+        io: How files are opened.
+        table: The table's name, for messages.
+    """
+    return MetadataFiles(io, table, MemoryBudget(), RetryPolicy(), threading.Event())
+
+
 def added_entries(io: FileIO, snapshot: Snapshot, *, table: str) -> Iterator[ManifestEntry]:
     """The data files that a snapshot itself added.
 
@@ -167,7 +194,7 @@ def added_entries(io: FileIO, snapshot: Snapshot, *, table: str) -> Iterator[Man
     Raises:
         FileMissingError: If a manifest is gone.
     """
-    files = MetadataFiles(io, table, MemoryBudget(), RetryPolicy(), threading.Event())
+    files = metadata_files(io, table=table)
     with closing(files.fetch(snapshot.manifest_list)) as listed:
         manifests = (
             manifest
@@ -298,6 +325,7 @@ class _Blocks:
 
     def __init__(self, read: Callable[[int], bytes], lease: Lease) -> None:
         self.lease = lease
+        self.bytes_read = 0
         self._read = read
         self._buffer = b""
         self._at = 0
@@ -342,6 +370,7 @@ class _Blocks:
 
     def _fill(self) -> bool:
         more = self._read(_CHUNK_BYTES)
+        self.bytes_read += len(more)
         self._buffer = self._buffer[self._at :] + more
         self._at = 0
         self.lease.resize(len(self._buffer))
