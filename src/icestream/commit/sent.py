@@ -67,6 +67,8 @@ class _Request:
         The snapshot may have landed, others may have committed on top, and it may have expired:
         its files are in the table then.
         """
+        if self.sequence_number >= metadata.next_sequence_number() > 0:
+            return True  # no snapshot has had its number so far
         head_id = _head_id(metadata, branch)
         if head_id == self.parent_id or self._is_outrun(metadata, branch):
             return True

@@ -119,7 +119,7 @@ class MetadataFiles:
                 entry.sequence_number = manifest.sequence_number
             if entry.file_sequence_number is None and inherits:
                 entry.file_sequence_number = manifest.sequence_number
-            if entry.snapshot_id is None:
+            if entry.snapshot_id is None and manifest.added_snapshot_id is not None:
                 entry.snapshot_id = manifest.added_snapshot_id
             entry.data_file.spec_id = manifest.partition_spec_id
             yield entry

@@ -38,7 +38,7 @@ def table(catalog: SqlCatalog) -> Table:
 
 
 def _check(error: BaseException) -> None:
-    assert "*****" in str(error) or "lost https://host)" in str(error)
+    assert "*****" in str(error) or "lost https://host" in str(error)
     assert _SECRET not in str(error)
 
 
