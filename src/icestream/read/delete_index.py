@@ -19,7 +19,7 @@ import hashlib
 import sqlite3
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntry
 from pyiceberg.typedef import Record
@@ -111,7 +111,7 @@ class DeleteIndex:
                 if kind == DataFileContent.EQUALITY_DELETES:
                     equality.append(delete.path)
                 else:
-                    found[delete.path] = delete
+                    found[delete.path] = replace(delete, of_one_file=key == keys[0])
                 if _FILE_BYTES * (len(found) + len(equality)) > self._most_bytes:
                     raise self._too_many(file.file_path, len(found) + len(equality))
         if equality:

@@ -31,6 +31,10 @@ def read_vector(io: FileIO, delete: DeleteFile, path: str) -> PositionSet:
         for blob in _puffin_footer(handle):
             if blob.properties.get("referenced-data-file") == path:
                 positions.update(decode_vector(_blob(handle, blob)))
+    if delete.of_one_file and len(positions) < delete.records:
+        raise ValueError(
+            f"it has {len(positions)} deleted positions of {path} instead of {delete.records}"
+        )
     return positions
 
 

@@ -24,6 +24,8 @@ class DeleteFile:
         records: How many positions it holds.
         offset: Where the deletion vector starts in the file, if the table says so.
         length: How long that is.
+        of_one_file: Whether the table says that it is about this data file alone, so that all of
+            its records are.
     """
 
     path: str
@@ -32,6 +34,7 @@ class DeleteFile:
     records: int
     offset: int | None = None
     length: int | None = None
+    of_one_file: bool = False
 
 
 @dataclass(frozen=True, slots=True)
