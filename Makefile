@@ -115,7 +115,7 @@ docs: install  ## The documentation as a site, in build/site
 test-docs: install  ## Every block of code in the documents, Spark's too, and the site (minutes)
 	$(BIN)/python -m pytest -m 'slow or not slow' tests/docs
 
-soak: install  ## The memory tests with large data (long, and 10 GB of disk)
+soak: install  ## What takes longest: large data (10 GB of disk), every error beside every verb
 	$(BIN)/python -m pytest -m soak
 
 SCALE ?= 10GB

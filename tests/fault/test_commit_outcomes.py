@@ -348,10 +348,21 @@ def test_ctrl_c_in_a_creation(catalog: SqlCatalog, commits: bool, remote: bool) 
     assert ids_of(table) == [0, 1, 2]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("retries", ["0", "1", None], ids=["0", "1", "default"])
-@pytest.mark.parametrize("error", _ERRORS)
-@pytest.mark.parametrize("verb", _VERBS)
+_ALL = list(itertools.product(_VERBS, _ERRORS, ["0", "1", None]))
+_SAMPLE = 13  # Has no factor in common with the lists, so that the sample has all of each.
+
+
+@pytest.mark.parametrize(
+    ("verb", "error", "retries"),
+    [
+        pytest.param(
+            *each,
+            marks=pytest.mark.soak if number % _SAMPLE else pytest.mark.slow,
+            id="-".join(part or "default" for part in each),
+        )
+        for number, each in enumerate(_ALL)
+    ],
+)
 def test_all_of_it(trial: Trial, verb: str, error: str, retries: str | None) -> None:
     conflict = classify(_ERRORS[error](), trial.catalog) is Outcome.CONFLICT
     for flags in itertools.product([True, False], repeat=4):
