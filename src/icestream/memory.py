@@ -147,6 +147,7 @@ class MemoryBudget:
         *,
         privileged: Callable[[], bool] = lambda: False,
         cancelled: Callable[[], bool] = lambda: False,
+        ready: Callable[[], bool] = lambda: True,
         spare_bytes: int = 0,
         share: Share | None = None,
     ) -> Lease | None:
@@ -154,6 +155,7 @@ class MemoryBudget:
 
         Args:
             wanted_bytes: How much to take.
+            ready: Asked on every wake-up. While it is false, somebody else is to have the bytes.
             spare_bytes: How much more must be free, and is left so.
             privileged: Asked on every wake-up. When true the bytes are taken at once: the head of
                 the line must not wait for bytes that only it can set free.
@@ -165,7 +167,7 @@ class MemoryBudget:
         """
         with self._changed:
             needed_bytes = wanted_bytes + spare_bytes
-            while not (privileged() or needed_bytes <= self._open_to(share)):
+            while not (privileged() or (ready() and needed_bytes <= self._open_to(share))):
                 if cancelled():
                     return None
                 self._changed.wait()
@@ -276,6 +278,11 @@ class Share:
         with self._budget._changed:
             return self._budget._open_to(self)
 
+    @property
+    def users(self) -> int:
+        """How many users the budget has now, those that wait to enter among them."""
+        return len(self._budget._shares)
+
     def consumed(self) -> None:
         """This thread asks for the next batch: it is the consumer."""
         self._consumer = threading.current_thread()
@@ -303,6 +310,7 @@ class Share:
         *,
         privileged: Callable[[], bool],
         cancelled: Callable[[], bool],
+        ready: Callable[[], bool] = lambda: True,
         spare_bytes: int = 0,
     ) -> Lease | None:
         """Wait until the bytes are free within this user's part, and take them."""
@@ -310,6 +318,7 @@ class Share:
             wanted_bytes,
             privileged=privileged,
             cancelled=cancelled,
+            ready=ready,
             spare_bytes=spare_bytes,
             share=self,
         )

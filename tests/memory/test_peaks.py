@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 import icestream as ice
+from tests.memory import measured_scan
 from tests.memory.conftest import measured
+from tests.support.process import run_in_fresh_process
 
 _MB = 1_000_000
 # What a scan may take beside the bytes it accounts for: metadata, threads, freed pages.
@@ -92,6 +94,20 @@ def test_the_limit_holds_for_every_shape(shapes, shape):
 @pytest.mark.parametrize("shape", ["narrow", pytest.param("wide", marks=pytest.mark.slow)])
 def test_the_limit_holds_with_many_streams(shapes, shape):
     _assert_limit_holds(shapes.place(shape), 128 * _MB, ice.ArrivalOrder(8))
+
+
+@pytest.mark.parametrize("allocator", ["mimalloc", "system"])
+def test_the_limit_holds_with_any_allocator(shapes, allocator):  # S6.2
+    """mimalloc is what PyArrow takes when it is imported before icestream."""
+    report = run_in_fresh_process(
+        measured_scan.stream,
+        shapes.place("nested"),
+        {"memory": 64 * _MB},
+        env={"ARROW_DEFAULT_MEMORY_POOL": allocator},
+    )
+    assert report.result["finished"]
+    assert report.result["allocator"] == allocator
+    assert report.peak_rss_growth_bytes <= 64 * _MB + _BESIDE_BYTES
 
 
 @pytest.mark.soak

@@ -35,11 +35,13 @@ class UnitSlot:
     Attributes:
         unit: None once it is decoded: it holds the file's footer.
         queue: Batches that wait for the consumer, each on lease.
+        opened: Whether its stream has the bytes that it holds between steps.
         done: Whether no more batches will come.
     """
 
     unit: Unit | None
     queue: deque[tuple[pa.RecordBatch, Lease]] = field(default_factory=deque)
+    opened: bool = False
     done: bool = False
 
 
@@ -219,6 +221,21 @@ class Line:
             self.buffered_batches -= 1
             self._leave_if_drained(slot)
         return item
+
+    def turn(self) -> tuple[int, int] | None:
+        """The first unit in plan order whose stream is not open: its file's number, and its own.
+
+        A file that is still being opened has its turn, too, unless batches are taken as they come.
+        """
+        for slot in self._files.values():
+            if slot.units is None:
+                if self._in_order:
+                    return slot.number, 0
+                continue
+            for number in range(slot.head, len(slot.units)):
+                if not slot.units[number].opened:
+                    return slot.number, number
+        return None
 
     def is_first(self, slot: FileSlot) -> bool:
         """Whether the consumer can go on with nothing but this file."""

@@ -78,6 +78,7 @@ class BatchMerge:
         self._changed = threading.Condition()
         self._error: BaseException | None = None
         self._threads: list[threading.Thread] = []
+        self._turn: tuple[int, int] | None = None
         self._decoding = 0
         self._stepping = 0
         self._peak_streams = 0
@@ -196,7 +197,7 @@ class BatchMerge:
                     continue
                 # Each worker that has something to do starts the next, before it gets to I/O that
                 # may take long: the first file must not hold the others back.
-                self._start_worker(most_streams(self._order, slot.split.path))
+                self._start_worker(self._most_workers(slot))
                 if unit is None:
                     self._open(slot)
                 else:
@@ -228,12 +229,19 @@ class BatchMerge:
                 self._changed.wait()
             return None
 
+    def _most_workers(self, slot: FileSlot) -> int:
+        """As many as there are streams worth having, among all scans on this budget."""
+        least = 2 if isinstance(self._order, ArrivalOrder) else 1
+        most = most_streams(self._order, slot.split.path)
+        return min(most, max(least, most // self._share.users))
+
     def _plan(self) -> None:
         split = self._line.next_split()
         if split is not None:
             self._environment.counters.planned.add(split)
         with self._changed:
             self._line.add(split)
+            self._turn = self._line.turn()
             self._changed.notify_all()
 
     def _open(self, slot: FileSlot) -> None:
@@ -244,11 +252,11 @@ class BatchMerge:
             slot.close()
         with self._changed:
             self._line.opened(slot, units)
+            self._turn = self._line.turn()
             self._changed.notify_all()
         self._budget.wake()
 
     def _run(self, slot: FileSlot, unit: UnitSlot) -> None:
-        sizing = self._environment.sizing
         work = unit.unit
         assert work is not None
         layout = work.layout
@@ -257,9 +265,7 @@ class BatchMerge:
         refuse_beyond(self._share.limit_bytes, needed, work.file.split.path)
         if not self._enter(estimate, ahead):
             return
-        taken = estimate.fixed_bytes + ahead
-        spare = sizing.needed_bytes(estimate, ahead) - taken
-        fixed = self._acquire(taken, slot, unit, spare)
+        fixed = self._acquire_fixed(slot, unit, estimate, ahead)
         if fixed is None:
             return
         with self._changed:
@@ -275,8 +281,35 @@ class BatchMerge:
             with self._changed:
                 self._decoding -= 1
                 last = slot.unit_decoded()
+            self._budget.wake()  # Whoever waits to be opened may be alone now.
             if last:
                 slot.close()
+
+    def _acquire_fixed(
+        self, slot: FileSlot, unit: UnitSlot, estimate: Estimate, ahead: int
+    ) -> Lease | None:
+        """Wait until the stream fits with a step and its batch.
+
+        Streams are opened in plan order: a later one in the place of the one that the consumer
+        comes to next would have that one overdraw. If batches are taken as they come, others that
+        decode will make room.
+        """
+        assert slot.units is not None
+        taken = estimate.fixed_bytes + ahead
+        place = (slot.number, slot.units.index(unit))
+        in_order = not isinstance(self._order, ArrivalOrder)
+        lease = self._share.acquire(
+            taken,
+            privileged=lambda: self._line.is_next(slot, unit) and (in_order or self._decoding == 0),
+            cancelled=self._stopped.is_set,
+            ready=lambda: self._turn is None or place <= self._turn,
+            spare_bytes=self._environment.sizing.needed_bytes(estimate, ahead) - taken,
+        )
+        with self._changed:
+            unit.opened = True
+            self._turn = self._line.turn()
+        self._budget.wake()
+        return lease
 
     def _enter(self, estimate: Estimate, ahead: int) -> bool:
         """The first unit says what this scan needs: wait until there is room beside other scans."""
@@ -322,6 +355,9 @@ class BatchMerge:
             finally:
                 self._give_place_back()
         rest = stream.flush()
+        # Before the next unit is at the head of the line, and takes what it needs without waiting.
+        stream.close()
+        fixed.release()
         with self._changed:
             for batch in rest:
                 self._line.put(unit, batch, self._lease_for(batch))
@@ -358,10 +394,9 @@ class BatchMerge:
     def _lease_for(self, batch: pa.RecordBatch) -> Lease:
         return self._share.force(batch.get_total_buffer_size())
 
-    def _acquire(self, wanted: int, slot: FileSlot, unit: UnitSlot, spare: int = 0) -> Lease | None:
+    def _acquire(self, wanted: int, slot: FileSlot, unit: UnitSlot) -> Lease | None:
         return self._share.acquire(
             wanted,
-            spare_bytes=spare,
             privileged=lambda: self._line.is_next(slot, unit),
             cancelled=self._stopped.is_set,
         )

@@ -129,6 +129,17 @@ def test_a_footer_that_does_not_fit_is_refused_before_it_is_parsed(catalog: Cata
     assert budget.held_bytes == 0
 
 
+@pytest.mark.parametrize("order", [ice.TaskOrder(), ice.ArrivalOrder(4)], ids=["task", "arrival"])
+def test_streams_that_fit_alone_only_are_opened_one_by_one(catalog: Catalog, order: Any) -> None:
+    rows = pa.table({f"c{i}": np.arange(20_000) * 2**30 for i in range(100)})
+    table = catalog.create_table("db.t", rows.schema)
+    for _ in range(4):
+        add_parquet_file(table, rows, use_dictionary=False)
+    budget = ice.MemoryBudget("32MB")
+    assert sum(b.num_rows for b in ice.scan(table, memory=budget, order=order)) == 80_000
+    assert budget.peak_bytes <= 32 * _MB
+
+
 # Several users
 
 
