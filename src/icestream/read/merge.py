@@ -62,6 +62,7 @@ class BatchMerge:
         )
         self._share = budget.share()
         self._entering = threading.Lock()
+        self._closing = threading.Lock()
         self._entered = False
         self._held_before = self._share.held_otherwise_bytes
         self._stopped = stopped if stopped is not None else threading.Event()
@@ -140,13 +141,14 @@ class BatchMerge:
             self._changed.notify_all()
         self._budget.wake()
         join_started(self._threads)
-        self._environment.fetcher.close()  # before the files that it reads
-        self._let_go()
-        self._line.close()
-        self._environment.deletes.close()
-        self._share.close()
-        if self._ended_at is None:
-            self._ended_at = time.perf_counter()
+        with self._closing:  # The consumer and whoever closes the scan may both come here.
+            self._environment.fetcher.close()  # before the files that it reads
+            self._let_go()
+            self._line.close()
+            self._environment.deletes.close()
+            self._share.close()
+            if self._ended_at is None:
+                self._ended_at = time.perf_counter()
 
     def report(self) -> ScanReport:
         """What has happened so far."""
