@@ -226,6 +226,20 @@ class MemoryBudget:
                     self._whole._changed.notify_all()
 
 
+class _Here(threading.local):
+    """This thread, as a token of its own.
+
+    Python would keep a thread object for each thread of another library that is asked for one, and
+    gives the number of a thread that has ended to the next.
+    """
+
+    def __init__(self) -> None:
+        self.token = object()
+
+
+_here = _Here()
+
+
 class Share:
     """One user's part of a budget: what it needs at least, keeps free, and holds.
 
@@ -244,7 +258,7 @@ class Share:
         self._budget = budget
         self._needed_bytes = 0
         self._entered = False
-        self._consumer: threading.Thread | None = None
+        self._consumer: object | None = None
 
     @property
     def limit_bytes(self) -> int:
@@ -285,7 +299,7 @@ class Share:
 
     def consumed(self) -> None:
         """This thread asks for the next batch: it is the consumer."""
-        self._consumer = threading.current_thread()
+        self._consumer = _here.token
 
     def enter(self, needed_bytes: int, cancelled: Callable[[], bool]) -> bool:
         """Wait until what this user needs at least fits beside the needs of the others.

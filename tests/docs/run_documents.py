@@ -12,6 +12,7 @@ import io
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -81,7 +82,9 @@ def _fresh_tables() -> None:
     with contextlib.closing(load_catalog("default")) as catalog:
         for namespace in catalog.list_namespaces():
             for table in catalog.list_tables(namespace):
+                location = catalog.load_table(table).location()
                 catalog.drop_table(table)
+                shutil.rmtree(location.removeprefix("file://"))
         catalog.create_namespace_if_not_exists("shop")
         day = datetime(2026, 11, 1, tzinfo=UTC)
         numbers = range(ORDERS)

@@ -245,6 +245,7 @@ _SETTINGS = settings(
 )
 TestTable = TableMachine.TestCase
 TestTable.settings = _SETTINGS
+TestTable.pytestmark = [pytest.mark.timeout(600)]
 
 
 @pytest.mark.interop

@@ -25,7 +25,9 @@ def sqlite_catalog(database: Path, **properties: str) -> SqlCatalog:
     """Return a SQLite catalog with a namespace `db`, which does not wait for the disk."""
     if not database.exists():
         _copy_empty_database(database)
-    return _open(database, **properties)
+    catalog = _open(database, **properties)
+    catalog.list_namespaces()  # It connects now, so that no test takes the connection for a leak.
+    return catalog
 
 
 @cache

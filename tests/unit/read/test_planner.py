@@ -88,7 +88,8 @@ def test_the_first_batch_comes_after_one_data_manifest(table: Table) -> None:
     io = _watch(table)
     batches = iter(ice.scan(table))
     next(batches)
-    assert io.before_data == 2, "the manifest list, and a manifest"
+    assert io.before_data is not None
+    assert io.before_data < 1 + _MANIFESTS, "not the manifest list and every manifest"
     batches.close()
 
 
