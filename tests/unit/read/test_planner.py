@@ -242,7 +242,7 @@ def test_a_damaged_metadata_file_is_named(table: Table, which: str, damage: str)
     path = _metadata_file(table, which)
     file = Path(path.removeprefix("file://"))
     content = bytearray(file.read_bytes())
-    content[-20] ^= 0xFF  # in the last block, or in the marker after it
+    content[-10] ^= 0xFF  # in the marker after the last block: what is in a block has no checksum
     damaged = {"empty": b"", "truncated": content[:-40], "noise": b"x" * 999, "flipped": content}
     file.write_bytes(bytes(damaged[damage]))
     with pytest.raises(ice.CorruptFileError) as caught:
