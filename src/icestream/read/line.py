@@ -6,8 +6,8 @@ its last batch, so that the line's size does not depend on the number of files.
 
 It has no lock of its own: whoever calls holds the lock of the merge. Three methods are the
 exception: `next_split`, which may read metadata and is called by one worker at a time without any
-lock, and `is_first` and `is_next`, which are asked under the budget's lock as well and read plain
-attributes only.
+lock, and `is_first` and `is_next`, which are asked under the budget's lock as well, as is
+`buffered_batches`: they read plain attributes only.
 
 The head of the line is the unit whose next batch the consumer waits for. `pop`, `opened` and
 `ended` may move it, so whoever calls them wakes everybody who waits because they were not at the

@@ -7,7 +7,9 @@ decoder and every step under way is on lease from the budget, so that a slow con
 workers, and workers run ahead exactly as far as the limit allows.
 
 The unit at the head of the line never waits for bytes while its queue is empty: the consumer would
-otherwise wait for a batch whose room is taken by batches that come later.
+otherwise wait for a batch whose room is taken by batches that come later. Where batches are taken
+as they come, neither does any other, if there is no batch to take and nobody makes one: the file at
+the head may be slow to answer.
 """
 
 from __future__ import annotations
@@ -270,9 +272,6 @@ class BatchMerge:
         fixed = self._acquire_fixed(slot, unit, estimate, ahead)
         if fixed is None:
             return
-        with self._changed:
-            self._decoding += 1
-            self._peak_streams = max(self._peak_streams, self._decoding)
         stream = UnitStream(work)
         try:
             self._decode(slot, unit, estimate, stream, fixed)
@@ -299,17 +298,29 @@ class BatchMerge:
         assert slot.units is not None
         taken = estimate.fixed_bytes + ahead
         place = (slot.number, slot.units.index(unit))
-        in_order = not isinstance(self._order, ArrivalOrder)
+        arriving = isinstance(self._order, ArrivalOrder)
+
+        def has_turn() -> bool:
+            return self._turn is None or place <= self._turn
+
+        def privileged() -> bool:
+            if arriving:
+                return self._decoding == 0 and self._line.buffered_batches == 0 and has_turn()
+            return self._line.is_next(slot, unit)
+
         lease = self._share.acquire(
             taken,
-            privileged=lambda: self._line.is_next(slot, unit) and (in_order or self._decoding == 0),
+            privileged=privileged,
             cancelled=self._stopped.is_set,
-            ready=lambda: self._turn is None or place <= self._turn,
+            ready=has_turn,
             spare_bytes=self._environment.sizing.needed_bytes(estimate, ahead) - taken,
         )
         with self._changed:
             unit.opened = True
             self._turn = self._line.turn()
+            if lease is not None:
+                self._decoding += 1
+                self._peak_streams = max(self._peak_streams, self._decoding)
         self._budget.wake()
         return lease
 
@@ -397,11 +408,14 @@ class BatchMerge:
         return self._share.force(batch.get_total_buffer_size())
 
     def _acquire(self, wanted: int, slot: FileSlot, unit: UnitSlot) -> Lease | None:
-        return self._share.acquire(
-            wanted,
-            privileged=lambda: self._line.is_next(slot, unit),
-            cancelled=self._stopped.is_set,
-        )
+        arriving = isinstance(self._order, ArrivalOrder)
+
+        def privileged() -> bool:
+            if self._line.is_next(slot, unit):
+                return True
+            return arriving and self._line.buffered_batches == 0 and self._stepping == 0
+
+        return self._share.acquire(wanted, privileged=privileged, cancelled=self._stopped.is_set)
 
     def _wait_for_a_place(self, slot: FileSlot, unit: UnitSlot) -> bool:
         """Wait while as many batches are buffered as the caller allows; False when stopped."""

@@ -223,7 +223,11 @@ def test_buffers_of_other_threads_are_not_taken_for_those_of_the_scan(numbers: T
 # Threads
 
 
-def test_a_first_file_that_does_not_answer_does_not_hold_others_back(numbers: Table) -> None:
+@pytest.mark.parametrize("excess", [0, 1 << 30], ids=["", "the process has taken too much"])
+def test_a_first_file_that_does_not_answer_does_not_hold_others_back(
+    numbers: Table, monkeypatch: pytest.MonkeyPatch, excess: int
+) -> None:
+    monkeypatch.setattr("icestream.allocator.watch.excess_bytes", excess)
     io = watch(numbers)
     first = ice.scan(numbers).splits()[0].path
     answered = threading.Event()
