@@ -9,6 +9,9 @@ PEERS_STAMP := $(PEERS)/.installed
 JAVA := .venv-interop
 JAVA_STAMP := $(JAVA)/.installed
 
+# Processes that tests start would compile every module again.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-long torture lint format bench bench-spark bench-quick peers java interop soak soak-load docs test-spark conformance spark-matrix test-docs clean
 

@@ -13,6 +13,7 @@ _ON_DEMAND = ("slow", "soak", "interop")
 _SPARK = "tests/spark/"
 _ON_THE_JVM = (_SPARK, "tests/conformance/")
 _JVM_SECONDS = 900
+_FEW_CASES = 3
 
 # Half of what a Spark of a few seconds takes is Java's second compiler, which is for longer runs.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
@@ -27,11 +28,41 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         # A test that is interrupted in a call to the JVM takes all that share the JVM with it.
         if item.nodeid.startswith(_ON_THE_JVM) and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(_JVM_SECONDS))
+    for item in _redundant(items):
+        item.add_marker(pytest.mark.slow)
     if config.option.markexpr:
         return
-    left_out = [item for item in items if any(item.get_closest_marker(name) for name in _ON_DEMAND)]
+    kept: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
+    for item in items:
+        on_demand = any(item.get_closest_marker(name) for name in _ON_DEMAND)
+        (left_out if on_demand else kept).append(item)
     config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in left_out]
+    items[:] = kept
+
+
+def _redundant(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Cases of tests with several parameters that are not needed to have each value once.
+
+    So the short run takes a few of 6 x 4 x 6 combinations, and the long run the rest.
+    """
+    cases: dict[str, list[tuple[pytest.Item, set[tuple[int, str]]]]] = {}
+    for item in items:
+        values: list[str] = getattr(getattr(item, "callspec", None), "_idlist", [])
+        if len(values) > 1 and not any(item.get_closest_marker(name) for name in _ON_DEMAND):
+            test = item.nodeid.partition("[")[0]
+            cases.setdefault(test, []).append((item, set(enumerate(values))))
+    redundant = []
+    for all_cases in cases.values():
+        if len(all_cases) <= _FEW_CASES:
+            continue
+        wanted = set().union(*(values for _, values in all_cases))
+        while wanted:
+            best = max(all_cases, key=lambda case: len(case[1] & wanted))
+            all_cases.remove(best)
+            wanted -= best[1]
+        redundant += [item for item, _ in all_cases]
+    return redundant
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -340,15 +340,33 @@ def _limited_session() -> type[Any]:
     Made when it is needed: workers, which ask no catalog, do without `requests`.
     """
     import requests
+    from pyiceberg.catalog.rest import auth
+
+    module: Any = auth
 
     class LimitedSession(requests.Session):
         limits: _Limits | None = None
+
+        def prepare_request(self, request: requests.Request) -> requests.PreparedRequest:
+            before, _waits.limits = _waits.limits, self.limits or _waits.limits
+            try:
+                return super().prepare_request(request)  # It may ask for a token.
+            finally:
+                _waits.limits = before
 
         def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
             if kwargs.get("timeout") is None:
                 kwargs["timeout"] = self.limits or _waits.limits
             return super().send(request, **kwargs)
 
+    class LimitedRequests:
+        """`requests`, for the one request that PyIceberg makes without its session."""
+
+        def post(self, url: str, **options: Any) -> requests.Response:
+            with LimitedSession() as session:
+                return session.post(url, **options)
+
+    module.requests = LimitedRequests()
     return LimitedSession
 
 

@@ -39,6 +39,7 @@ def spark_results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 _OTHERS = [name for name in DOCUMENTS if name not in SPARK_DOCUMENTS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", _OTHERS)
 def test_every_block_of_a_document_runs(name: str, results: dict[str, Any]) -> None:
     assert not results[name]["failed"], results[name]["failed"][0]

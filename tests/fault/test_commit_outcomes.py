@@ -67,6 +67,7 @@ _ERRORS: dict[str, Callable[[], Exception]] = {
     "503": lambda: ServiceUnavailableError("no"),
     "exists": lambda: TableAlreadyExistsError("no"),
 }
+_CLASSES = ("conflict", "unknown", "403", "exists", "value", "read timeout")  # one of each kind
 _START = list(range(6))
 _WAITS = {
     "commit.retry.min-wait-ms": "0",
@@ -322,7 +323,10 @@ def _check_creation(catalog: SqlCatalog, error: Callable[[], Exception], case: C
     assert referenced_files(table) <= stored_files(folder)
 
 
-@pytest.mark.parametrize("error", _ERRORS)
+@pytest.mark.parametrize(
+    "error",
+    [pytest.param(name, marks=() if name in _CLASSES else pytest.mark.slow) for name in _ERRORS],
+)
 def test_a_creation_beside_each_error(catalog: SqlCatalog, error: str) -> None:
     for commits, unreachable, remote in itertools.product([True, False], repeat=3):
         if not (remote and (commits or unreachable)):

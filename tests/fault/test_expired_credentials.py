@@ -151,7 +151,7 @@ def test_a_worker_without_a_catalog_says_that_credentials_have_expired(vending: 
     vending.store.expire_after(0)
     with pytest.raises(ice.CredentialsExpiredError, match="this process has no catalog") as caught:
         list(ice.read_splits(splits))
-    assert caught.value.path == splits[0].path
+    assert caught.value.path in {split.path for split in splits}
     with pytest.raises(ice.CredentialsExpiredError, match="have expired"):
         ice.write_files(target, _rows(0, 10))
     copied = pickle.loads(pickle.dumps(caught.value))

@@ -14,6 +14,7 @@ from tests.support.killed_runs import KILLED
 _SHARES = 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "share", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, _SHARES))]
 )

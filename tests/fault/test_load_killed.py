@@ -27,7 +27,13 @@ def _rows(catalog: Catalog) -> dict[int, float]:
 
 
 @pytest.mark.parametrize("when", ["before", pytest.param("after", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize(
+    "moment",
+    [
+        pytest.param(name, marks=() if number % 3 == 1 else pytest.mark.slow)
+        for number, name in enumerate(MOMENTS)
+    ],
+)
 def test_a_merge_that_is_killed_is_finished_by_the_next_run(
     tmp_path: Path, moment: str, when: str
 ) -> None:

@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 def test_the_benchmark_runs_at_a_small_scale_and_counts_requests(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.object_store", "--root", str(tmp_path)]
     command += ["--scale", "0.02", "--files", "2", "--repeat", "1", "--latency-ms", "0"]

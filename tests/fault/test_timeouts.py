@@ -30,6 +30,15 @@ def test_opening_a_catalog_that_never_answers_is_an_error() -> None:
     assert "no answer within 0.3 s: raise rest.client.socket-timeout-ms" in str(caught.value)
 
 
+def test_a_server_of_tokens_that_never_answers_is_an_error() -> None:
+    with silent_server() as silent, silent_server(only_config) as uri:
+        oauth2 = {"client_id": "me", "client_secret": "hush", "token_url": silent}
+        auth = {"type": "oauth2", "oauth2": oauth2}
+        with pytest.raises(ice.CatalogError, match=r"no answer within 0\.3 s") as caught:
+            open_catalog("far", {"type": "rest", "uri": uri, "auth": auth, **_SHORT})  # type: ignore[dict-item]
+        assert "hush" not in str(caught.value)
+
+
 def test_loading_and_listing_tables_of_a_catalog_that_falls_silent_are_errors() -> None:
     with silent_server(only_config) as uri:
         catalog = open_catalog("far", {"uri": uri, **_SHORT})

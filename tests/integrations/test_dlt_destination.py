@@ -189,6 +189,7 @@ def test_a_job_that_fails_after_its_commit_is_not_loaded_twice(
     assert _ids(_table(there)) == list(range(ROWS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("around", ["before", "after"])
 def test_a_killed_load_is_complete_and_not_doubled_after_the_next_run(
     folder: Path, there: SqlCatalog, around: str

@@ -117,7 +117,7 @@ def _processes(folder: Path, loader: SplitLoader, method: str, *, path: str) -> 
     return json.loads(done.stdout)  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_workers_may_be_processes(tmp_path: Path, splits: list[ice.Split], method: str) -> None:
     loader = SplitLoader(splits, seed=3, memory="16MB", convert=ids)
     told = _processes(tmp_path, loader, method, path="")

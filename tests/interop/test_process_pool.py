@@ -37,7 +37,14 @@ def pool() -> Iterator[ProcessPoolExecutor]:
         yield pool
 
 
-@pytest.mark.parametrize("target_bytes", [None, "1MB", 1], ids=["files", "1 MB", "row groups"])
+@pytest.mark.parametrize(
+    "target_bytes",
+    [
+        pytest.param(None, id="files"),
+        pytest.param("1MB", id="1 MB", marks=pytest.mark.slow),
+        pytest.param(1, id="row groups", marks=pytest.mark.slow),
+    ],
+)
 def test_the_shares_of_all_workers_are_the_scan(table, pool, target_bytes):
     scan = ice.scan(table, where="id >= 1000")
     splits = scan.splits(target_bytes)

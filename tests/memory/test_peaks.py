@@ -15,7 +15,9 @@ _BESIDE_BYTES = 64 * _MB
 
 
 @pytest.mark.parametrize("rows", [500_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("shape", ["events_parquet", "events_orc"])
+@pytest.mark.parametrize(
+    "shape", ["events_parquet", pytest.param("events_orc", marks=pytest.mark.slow)]
+)
 def test_streaming_takes_less_than_a_tenth_of_the_table(shapes, shape, rows):  # S1.5
     place = shapes.place(shape, rows)
     whole_bytes = shapes.table(place).scan().to_arrow().nbytes
@@ -77,7 +79,7 @@ _SHAPES = {
 }
 
 
-_LATER = ("row group", "orc")  # their quick test is that of ten times the data
+_LATER = ("nested", "deletes", "texts", "row group", "orc")
 
 
 @pytest.mark.parametrize(
@@ -96,7 +98,7 @@ def test_the_limit_holds_with_many_streams(shapes, shape):
     _assert_limit_holds(shapes.place(shape), 128 * _MB, ice.ArrivalOrder(8))
 
 
-@pytest.mark.parametrize("allocator", ["mimalloc", "system"])
+@pytest.mark.parametrize("allocator", ["mimalloc", pytest.param("system", marks=pytest.mark.slow)])
 def test_the_limit_holds_with_any_allocator(shapes, allocator):  # S6.2
     """mimalloc is what PyArrow takes when it is imported before icestream."""
     report = run_in_fresh_process(

@@ -14,7 +14,7 @@ _MB = 1_000_000
 _BESIDE_BYTES = 64 * _MB
 _TARGET = "write.target-file-size-bytes"
 _BLOOM = "write.parquet.bloom-filter-enabled.column."
-_QUICK = ("narrow", "400 columns", "texts that grow", "random numbers", "lists of structs")
+_QUICK = ("narrow", "400 columns")
 _SMALL = {
     "narrow": ("narrow", 3_000_000, "64MB", {}),
     "narrow, small files": ("narrow", 2_000_000, "64MB", {_TARGET: "4000000"}),

@@ -238,7 +238,7 @@ class TableMachine(RuleBasedStateMachine):
 
 
 _SETTINGS = settings(
-    max_examples=15,
+    max_examples=6,
     stateful_step_count=8,
     deadline=None,
     suppress_health_check=list(HealthCheck),
@@ -246,6 +246,12 @@ _SETTINGS = settings(
 TestTable = TableMachine.TestCase
 TestTable.settings = _SETTINGS
 TestTable.pytestmark = [pytest.mark.timeout(600)]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_more_changes_are_those_of_the_list() -> None:
+    run_state_machine_as_test(TableMachine, settings=settings(_SETTINGS, max_examples=30))
 
 
 @pytest.mark.interop

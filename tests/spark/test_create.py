@@ -183,6 +183,7 @@ def test_a_column_with_a_name_of_ours_is_refused(spark: Any, catalog: SqlCatalog
         ice_spark.merge(frame, "db.t", catalog=catalog, create=True, on="id")
 
 
+@pytest.mark.slow
 def test_columns_that_differ_by_case_or_not_at_all_are_refused(
     spark: Any, catalog: SqlCatalog
 ) -> None:

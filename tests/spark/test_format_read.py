@@ -138,6 +138,7 @@ def test_split_size_says_what_a_task_reads(spark: Any, catalog: SqlCatalog) -> N
     assert by_option.agg({"id": "sum"}).collect() == [(sum(range(200_000)),)]
 
 
+@pytest.mark.slow
 def test_errors_say_ours_in_one_line(spark: Any, table: Table, catalog: SqlCatalog) -> None:
     reader = format_reader(spark, catalog)
     cases: list[tuple[Any, str, type[ice.IcestreamError], str]] = [

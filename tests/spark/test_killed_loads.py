@@ -77,7 +77,7 @@ def _check_taken_up(folder: Path, catalog: SqlCatalog, spark: Any) -> None:
     _check_whole(table.refresh())
     assert _rows(table) == _WANTED
     assert len(table.metadata.snapshots) == _FILES + 1
-    ice.orphans(table, older_than=0, delete=True)
+    ice.orphans(table, older_than=0, delete=True, only_catalog=True)
     assert stored_files(folder_of(table)) == referenced_files(table)
     assert _rows(table.refresh()) == _WANTED
 
@@ -115,7 +115,7 @@ def test_a_merge_that_creates_its_table_leaves_all_of_it_or_nothing(
         table = catalog.load_table("db.new")
         assert _rows(table) == wanted
         assert len(table.metadata.snapshots) == 1
-        ice.orphans(table, older_than=0, delete=True)
+        ice.orphans(table, older_than=0, delete=True, only_catalog=True)
         assert stored_files(folder_of(table)) == referenced_files(table)
         assert _rows(table.refresh()) == wanted
     finally:
@@ -141,7 +141,7 @@ def test_an_append_or_replace_whose_driver_is_killed_is_done_once_by_the_next_ru
         assert report.already_committed == committed
         assert _pairs(table.refresh()) == wanted
         assert len(table.metadata.snapshots) == _FILES + 1
-        ice.orphans(table, older_than=0, delete=True)
+        ice.orphans(table, older_than=0, delete=True, only_catalog=True)
         assert stored_files(folder_of(table)) == referenced_files(table)
     finally:
         catalog.close()

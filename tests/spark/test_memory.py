@@ -25,6 +25,7 @@ def process() -> Iterator[SparkProcess]:
         yield running
 
 
+@pytest.mark.slow
 def test_a_worker_that_reads_grows_by_the_limit_and_little_more(
     process: SparkProcess, tmp_path: Path
 ) -> None:

@@ -42,7 +42,12 @@ def _run(case: str, folder: Path, **fixed: Any) -> Outcome:
         opened.close()
 
 
-_LONG = ("evolve_and_discard", "files_of_all_formats", "from_tables_and_streams")
+_LONG = (
+    "evolve_and_discard",
+    "files_of_all_formats",
+    "from_tables_and_streams",
+    "incremental",
+)
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,7 @@ def test_neither_writes_nor_streams_show_credentials(
         assert _encoded(text) == []
 
 
+@pytest.mark.slow
 # Errors with causes cost new Python processes.
 @pytest.mark.parametrize("causes", ["left out", pytest.param("shown", marks=pytest.mark.slow)])
 def test_neither_errors_of_writes_nor_of_streams_show_credentials(

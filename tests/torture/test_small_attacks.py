@@ -12,7 +12,7 @@ from tests.torture.__main__ import ATTACKS
 
 pytestmark = pytest.mark.timeout(900)
 
-_SCALE = "0.1"
+_SCALE = "0.05"
 _SEED = "1"  # moments differ from run to run all the same
 
 

@@ -8,12 +8,14 @@ import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 
 from benchmarks.big_files import CHANGED, BigFiles
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 def test_the_goal_table_runs_at_a_small_scale_and_counts_every_row(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.run", "--root", str(tmp_path)]
     command += ["--scale", "0.002", "--sets", "a,c,e", "--engines", "pyiceberg,icestream"]
@@ -26,6 +28,7 @@ def test_the_goal_table_runs_at_a_small_scale_and_counts_every_row(tmp_path: Pat
         assert rows[name, "icestream"] == rows[name, "pyiceberg"] > 0
 
 
+@pytest.mark.slow
 def test_a_benchmark_measures_another_commit_beside_this_one(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.run", "--root", str(tmp_path)]
     command += ["--scale", "0.002", "--sets", "a", "--engines", "icestream"]
@@ -40,6 +43,7 @@ def test_a_benchmark_measures_another_commit_beside_this_one(tmp_path: Path) -> 
     assert len(taken_from) == 2
 
 
+@pytest.mark.slow
 def test_the_write_table_runs_at_a_small_scale_and_every_row_is_in_the_table(
     tmp_path: Path,
 ) -> None:
@@ -57,6 +61,7 @@ def test_the_write_table_runs_at_a_small_scale_and_every_row_is_in_the_table(
         assert run["snapshots"] == 1
 
 
+@pytest.mark.slow
 def test_the_merge_table_runs_at_a_small_scale_and_all_engines_change_the_same_rows(
     tmp_path: Path,
 ) -> None:

@@ -118,6 +118,15 @@ def test_a_rest_catalog_asks_by_one_session_that_its_module_makes() -> None:
     assert catalog._session.limits == (10.0, 60.0)  # type: ignore[attr-defined]
 
 
+def test_tokens_are_asked_for_by_the_requests_of_their_module() -> None:
+    asked = mock.Mock()
+    asked.post.return_value.json.return_value = {"access_token": "hush", "expires_in": 9}
+    with mock.patch.object(rest.auth, "requests", asked):
+        provider = rest.auth.OAuth2TokenProvider("me", "hush", "http://127.0.0.1:1")
+        assert provider.get_token() == "hush"
+    assert "timeout" not in asked.post.call_args.kwargs, "PyIceberg has timeouts now"
+
+
 # `_InclusiveMetricsEvaluator`, by `metrics_evaluator`
 
 

@@ -112,6 +112,7 @@ def test_the_picture_is_svg(document: dict[str, Any]) -> None:
     assert len(root.findall("{*}polygon")) == 2
 
 
+@pytest.mark.slow
 def test_the_commands_that_it_prints_work_as_pasted(document: dict[str, Any], folder: Path) -> None:
     done = _in_bash(folder, document["commands"])
     assert done.returncode == 0, done.stderr

@@ -25,6 +25,7 @@ from tests.unit.cli.conftest import ROWS
 
 _COMMAND = [sys.executable, "-m", "icestream"]
 _LINE = f"{sys.executable} -m icestream"
+_OTHER_FORMATS = ("json", "arrow", "text")
 
 
 def _shell(line: str) -> subprocess.CompletedProcess[str]:
@@ -72,7 +73,10 @@ def test_exit_codes_reach_the_shell(orders: Table) -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("format_", ["csv", "json", "arrow", "parquet", "text"])
+@pytest.mark.parametrize(
+    "format_",
+    ["csv", "parquet", *(pytest.param(name, marks=pytest.mark.slow) for name in _OTHER_FORMATS)],
+)
 def test_a_pipe_that_is_closed_early_ends_the_scan_quietly(big: Table, format_: str) -> None:
     done = _shell(
         f"{_LINE} scan shop.big -q --memory 32MB --format {format_} | head -c 1000 | wc -c"

@@ -43,7 +43,14 @@ _ORDERS = {
     "arrival-3": ice.ArrivalOrder(3),
     "arrival-8": ice.ArrivalOrder(8),
 }
-_every_order = pytest.mark.parametrize("order", _ORDERS.values(), ids=_ORDERS.keys())
+_LATER = ("arrival-3",)
+_every_order = pytest.mark.parametrize(
+    "order",
+    [
+        pytest.param(order, id=name, marks=pytest.mark.slow if name in _LATER else ())
+        for name, order in _ORDERS.items()
+    ],
+)
 
 
 @pytest.fixture(scope="module")

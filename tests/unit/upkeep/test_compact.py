@@ -142,7 +142,7 @@ def test_two_files_that_would_be_two_again_are_left_alone(catalog: SqlCatalog) -
 def test_files_that_come_out_no_fewer_than_before_are_dropped(catalog: SqlCatalog) -> None:
     table = catalog.create_table("db.t", _SCHEMA)
     for _ in range(4):  # they shrink to almost nothing, until they are not compressed any more
-        ice.append(table, pa.table({"value": [0.5] * 50_000, "part": ["a" * 100] * 50_000}))
+        ice.append(table, pa.table({"value": [0.5] * 10_000, "part": ["a" * 100] * 10_000}))
     target = 2 * max(_sizes(table))
     with table.transaction() as transaction:
         properties = {"write.parquet.compression-codec": "uncompressed"}
