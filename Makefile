@@ -37,10 +37,10 @@ demo: $(DEMO_STAMP)  ## Load a table on Spark, change it, read it inside a limit
 	$(BIN)/icestream demo $(DEMO)
 
 test: install  ## The tests of a change (about 10 minutes on 2 cores)
-	$(BIN)/python -m pytest -n 3  # on two cores, as tests wait for disks and Spark
+	$(BIN)/python -m pytest -n 4  # on two cores, as tests wait for disks and Spark
 
 test-long: install  ## The longer tests: Spark, clusters, Connect, documents, faults, memory (minutes)
-	$(BIN)/python -m pytest -n 3 -m 'slow and not soak and not interop'
+	$(BIN)/python -m pytest -n 4 -m 'slow and not soak and not interop'
 
 torture: install  ## Kills, faulty stores and catalogs, signals, bit flips, memory (minutes); TORTURE="--seed 7 --scale 10 signals"
 	$(BIN)/python -m tests.torture $(TORTURE)

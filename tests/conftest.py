@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import pytest
 
 _ON_DEMAND = ("slow", "soak", "interop")
 _SPARK = "tests/spark/"
+_OF_THE_TESTS = "tests/unit/support/"
 _ON_THE_JVM = (_SPARK, "tests/conformance/")
 _JVM_SECONDS = 900
 _FEW_CASES = 3
@@ -26,6 +28,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave tests marked `slow`, `soak` or `interop` out of a run that has no `-m`."""
     for item in items:
         # A test that is interrupted in a call to the JVM takes all that share the JVM with it.
+        if item.nodeid.startswith(_OF_THE_TESTS):
+            item.add_marker(pytest.mark.slow)
         if item.nodeid.startswith(_ON_THE_JVM) and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(_JVM_SECONDS))
     for item in _redundant(items):
@@ -63,6 +67,12 @@ def _redundant(items: list[pytest.Item]) -> list[pytest.Item]:
             wanted -= best[1]
         redundant += [item for item, _ in all_cases]
     return redundant
+
+
+def pytest_collection_finish() -> None:
+    """Have the collector leave thousands of tests alone that are there to the end."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -126,6 +126,7 @@ def test_workers_may_be_processes(tmp_path: Path, splits: list[ice.Split], metho
     assert sorted(chain.from_iterable(expected)) == _ALL
 
 
+@pytest.mark.slow
 def test_in_a_data_loaders_workers_torch_says_which_share_to_read(
     tmp_path: Path, splits: list[ice.Split]
 ) -> None:

@@ -155,6 +155,7 @@ def test_every_compression_is_read_with_the_same_rows(much_writing, reader, code
     assert differences(reader.rows(table), reader.expected(table)) == []
 
 
+@pytest.mark.slow
 @_every_engine
 @pytest.mark.parametrize("transform", TRANSFORMS)
 def test_partitions_of_every_type_are_read_with_the_same_rows(much_writing, reader, transform):

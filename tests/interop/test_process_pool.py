@@ -68,6 +68,7 @@ def test_splits_are_small_plain_data_with_ids_that_last(table):
         assert (copy.id, copy.path, copy.row_groups) == (split.id, split.path, split.row_groups)
 
 
+@pytest.mark.slow
 def test_a_worker_may_read_several_splits_that_came_apart(table, pool):
     splits = ice.scan(table).splits("1MB")
     copies = [pickle.loads(pickle.dumps(split)) for split in splits]

@@ -27,6 +27,7 @@ def test_streaming_takes_less_than_a_tenth_of_the_table(shapes, shape, rows):  #
     assert report.max_arrow_pool_bytes / whole_bytes < 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "size", "ten_times"),
     [

@@ -11,6 +11,8 @@ from typing import Any
 from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy import event
 
+_COMPILED: dict[Any, Any] = {}  # Each engine would compile the same statements again.
+
 
 def make_catalog(tmp_path: Path, **properties: str) -> SqlCatalog:
     """Return a SQLite catalog with a file warehouse below `tmp_path` and a namespace `db`.
@@ -61,6 +63,7 @@ def _open(database: Path, **properties: str) -> SqlCatalog:
     catalog = SqlCatalog("tests", uri=uri, **properties, init_catalog_tables="false")
     event.listen(catalog.engine, "connect", _without_sync)
     catalog.engine.dispose()  # Connections made before do not know of it.
+    catalog.engine = catalog.engine.execution_options(compiled_cache=_COMPILED)
     return catalog
 
 
