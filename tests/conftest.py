@@ -14,6 +14,7 @@ _ON_DEMAND = ("slow", "soak", "interop")
 _SPARK = "tests/spark/"
 _OF_THE_TESTS = "tests/unit/support/"
 _ON_THE_JVM = (_SPARK, "tests/conformance/")
+_DOCUMENTS = "tests/docs/test_documents.py"
 _JVM_SECONDS = 900
 _FEW_CASES = 3
 
@@ -77,15 +78,17 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep a file's tests in one process, and all of tests/spark, which share a Spark.
+    """Keep a file's tests in one process, and all tests that start a JVM.
 
-    A JVM takes long to start, and longer to be quick.
+    A JVM takes long to start, and longer to be quick; with several at once Spark's own limits of
+    time pass.
     """
     from xdist.scheduler import LoadFileScheduling
 
     class _Together(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return _SPARK if nodeid.startswith(_SPARK) else super()._split_scope(nodeid)
+            together = nodeid.startswith((*_ON_THE_JVM, _DOCUMENTS))
+            return _SPARK if together else super()._split_scope(nodeid)
 
     return _Together(config, log)
 

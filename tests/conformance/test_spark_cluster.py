@@ -140,6 +140,7 @@ def test_an_executor_that_dies_while_rows_are_merged_changes_none_twice(
     assert stored_files(folder_of(table)) == named
 
 
+@pytest.mark.soak
 def test_workers_that_die_while_rows_are_written_and_merged_cost_none(
     killing: SqlCatalog, tmp_path: Path
 ) -> None:
@@ -212,6 +213,7 @@ def test_executors_without_icestream_get_it_from_the_driver(
     assert ids == list(range(300))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("way", ["helper", "format"])
 def test_the_slower_of_two_attempts_at_the_same_rows_adds_nothing(
     cluster: SparkCluster, catalog: SqlCatalog, tmp_path: Path, way: str
@@ -232,6 +234,7 @@ def test_the_slower_of_two_attempts_at_the_same_rows_adds_nothing(
     assert stored_files(folder_of(table)) == referenced_files(table)
 
 
+@pytest.mark.soak
 def test_the_slower_of_two_attempts_at_the_same_matches_changes_nothing(
     cluster: SparkCluster, killing: SqlCatalog
 ) -> None:

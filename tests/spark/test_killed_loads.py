@@ -31,6 +31,7 @@ _WANTED = _BEFORE | dict.fromkeys(_CHANGED, 7.0)
 _RANDOM = random.Random(6)
 # Shares of the time that the load takes when nobody kills it: one at random in each tenth.
 _MOMENTS = [(tenth + _RANDOM.random()) / 10 for tenth in range(10)]
+_SOON = ("after files are written", "after the commit")
 _TRIES = 3  # a load may be done sooner than the one that was timed
 _SOONER = 0.8
 
@@ -82,7 +83,13 @@ def _check_taken_up(folder: Path, catalog: SqlCatalog, spark: Any) -> None:
     assert _rows(table.refresh()) == _WANTED
 
 
-@pytest.mark.parametrize("step", STEPS)
+_steps = pytest.mark.parametrize(
+    "step",
+    [pytest.param(step, marks=() if step in _SOON else pytest.mark.soak) for step in STEPS],
+)
+
+
+@_steps
 def test_a_merge_whose_driver_is_killed_is_done_by_the_next_run(
     spark: Any, tmp_path: Path, step: str
 ) -> None:
@@ -98,7 +105,7 @@ def test_a_merge_whose_driver_is_killed_is_done_by_the_next_run(
         catalog.close()
 
 
-@pytest.mark.parametrize("step", STEPS)
+@_steps
 def test_a_merge_that_creates_its_table_leaves_all_of_it_or_nothing(
     spark: Any, tmp_path: Path, step: str
 ) -> None:
@@ -123,7 +130,7 @@ def test_a_merge_that_creates_its_table_leaves_all_of_it_or_nothing(
 
 
 @pytest.mark.parametrize("mode", ["append", "replace"])
-@pytest.mark.parametrize("step", ["after files are written", "after the commit"])
+@pytest.mark.parametrize("step", _SOON)
 def test_an_append_or_replace_whose_driver_is_killed_is_done_once_by_the_next_run(
     spark: Any, tmp_path: Path, step: str, mode: Any
 ) -> None:
@@ -169,6 +176,7 @@ def whole_seconds(tmp_path_factory: pytest.TempPathFactory) -> float:
     return seconds
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("moment", _MOMENTS, ids=[f"{moment:.1%}" for moment in _MOMENTS])
 def test_a_merge_whose_driver_is_killed_at_any_time_is_done_by_the_next_run(
     spark: Any, tmp_path: Path, whole_seconds: float, moment: float
