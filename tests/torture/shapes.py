@@ -146,8 +146,8 @@ def _write(folder: Path, rows: pa.Table, **options: Any) -> Table:
 
 
 SHAPES: dict[str, Shape] = {
-    "deletes": Shape(position_deletes, (5_000_000,), (400_000,), ("scan", "compact")),
     "long strings": Shape(long_strings, (2_000, 500_000), (400, 500_000), limit_bytes=32 * MB),
+    "deletes": Shape(position_deletes, (5_000_000,), (400_000,), ("scan", "compact")),
     "columns": Shape(many_columns, (3_000, 4_000), (400, 2_000), refusal=_TOO_SMALL),
     "row groups": Shape(many_row_groups, (50_000, 10), (2_000, 5), refusal=_TOO_SMALL),
     "large value": Shape(large_value, (50 * MB,), (5 * MB,), refusal=_TOO_SMALL),
