@@ -6,16 +6,19 @@ a whole but for a chunk of it, transient errors are tried again, and every byte 
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from typing import Any, TypeVar
 
 from pyiceberg.avro.decoder import new_decoder
 from pyiceberg.avro.file import META_SCHEMA, SYNC_SIZE, AvroFileHeader
+from pyiceberg.avro.reader import Reader
 from pyiceberg.avro.resolver import construct_reader, resolve_reader
 from pyiceberg.io import FileIO, InputStream
 from pyiceberg.manifest import (
@@ -33,6 +36,7 @@ from pyiceberg.manifest import (
 from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import DoubleType, StructType
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from icestream._pyiceberg import exact_manifests
 from icestream.errors import CorruptFileError, FileMissingError, IcestreamError
@@ -46,6 +50,28 @@ _AHEAD = 8
 _AHEAD_BYTES = 8 << 20
 _PARTITION_ID = 102
 _DATA_FILE_ID = 2
+_SHAPES = 32  # Partitions of one shape have one reader.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Kind:
+    """A kind of record: what is read of it, and the classes it is made of."""
+
+    schema: Schema
+    types: dict[int, Any]
+    enums: dict[int, Any]
+
+
+_MANIFESTS = _Kind(
+    MANIFEST_LIST_FILE_SCHEMAS[2],
+    {-1: ManifestFile, 508: PartitionFieldSummary},
+    {517: ManifestContent},
+)
+_ENTRY_TYPES: dict[int, Any] = {-1: ManifestEntry, _DATA_FILE_ID: DataFile}
+_ENTRY_ENUMS = {0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent}
+_FILES = _Kind(MANIFEST_ENTRY_SCHEMAS[2], _ENTRY_TYPES, _ENTRY_ENUMS)
+# Version 3 is a superset, in which a deletion vector names its data file.
+_DELETES = _Kind(MANIFEST_ENTRY_SCHEMAS[3], _ENTRY_TYPES, _ENTRY_ENUMS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +100,7 @@ class MetadataFiles:
 
     def manifests(self, content: Content) -> Iterator[ManifestFile]:
         """The manifests that a list names, one by one."""
-        return self._records(
-            content.path,
-            content,
-            MANIFEST_LIST_FILE_SCHEMAS[2],
-            {-1: ManifestFile, 508: PartitionFieldSummary},
-            {517: ManifestContent},
-        )
+        return self._records(content.path, content, _MANIFESTS)
 
     def entries(
         self,
@@ -101,15 +121,9 @@ class MetadataFiles:
         Raises:
             CorruptFileError: If the manifest is damaged, or shorter than its list says.
         """
-        # Version 3 is a superset, in which a deletion vector names its data file.
-        version = 3 if manifest.content == ManifestContent.DELETES else 2
+        kind = _DELETES if manifest.content == ManifestContent.DELETES else _FILES
         entries: Iterator[ManifestEntry] = self._records(
-            manifest.manifest_path,
-            source,
-            MANIFEST_ENTRY_SCHEMAS[version],
-            {-1: ManifestEntry, _DATA_FILE_ID: DataFile},
-            {0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
-            manifest.manifest_length,
+            manifest.manifest_path, source, kind, manifest.manifest_length
         )
         for entry in entries:
             if entry.status == ManifestEntryStatus.DELETED and not removed:
@@ -147,16 +161,14 @@ class MetadataFiles:
         self,
         path: str,
         source: Content | None,
-        schema: Schema,
-        types: dict[int, Any],
-        enums: dict[int, Any],
+        kind: _Kind,
         expected_bytes: int = 0,
     ) -> Iterator[Any]:
         with closing(_Stream(self, path)) as stream:
             read = source.reader() if source is not None else stream.read
             blocks = _Blocks(read, self.budget.force(0))
             try:
-                yield from _decoded(blocks, schema, types, enums)
+                yield from _decoded(blocks, kind)
                 if blocks.bytes_read < expected_bytes:
                     # A file that was cut off between two blocks is a valid, shorter Avro file.
                     raise EOFError(f"it has {blocks.bytes_read} bytes instead of {expected_bytes}")
@@ -335,9 +347,7 @@ class _Blocks:
         while self._fill():
             decoder = new_decoder(self._buffer)
             try:
-                header: AvroFileHeader = construct_reader(META_SCHEMA, {-1: AvroFileHeader}).read(
-                    decoder
-                )
+                header: AvroFileHeader = _header_reader().read(decoder)
             except EOFError:
                 continue  # It is longer than what has been read of it.
             self._at = decoder.tell()
@@ -377,15 +387,23 @@ class _Blocks:
         return bool(more)
 
 
-def _decoded(
-    blocks: _Blocks, schema: Schema, types: dict[int, Any], enums: dict[int, Any]
-) -> Iterator[Any]:
+@cache
+def _header_reader() -> Reader:
+    return construct_reader(META_SCHEMA, {-1: AvroFileHeader})
+
+
+@lru_cache(maxsize=_SHAPES)
+def _record_reader(kind: _Kind, written_schema: str) -> Callable[[Any], Any]:
+    """How to read a record. Making it takes longer than reading a small manifest."""
+    written = AvroSchemaConversion().avro_to_iceberg(json.loads(written_schema))
+    read: Callable[[Any], Any] = resolve_reader(written, kind.schema, kind.types, kind.enums).read
+    return _exactly(read) if _has_double_partition(written) else read
+
+
+def _decoded(blocks: _Blocks, kind: _Kind) -> Iterator[Any]:
     header = blocks.header()
-    written = header.get_schema()
     codec = header.compression_codec()
-    read: Callable[[Any], Any] = resolve_reader(written, schema, types, enums).read
-    if _has_double_partition(written):
-        read = _exactly(read)
+    read = _record_reader(kind, header.meta["avro.schema"])
     while not blocks.at_end():
         count, content = blocks.number(), blocks.take(blocks.number())
         decoder = new_decoder(codec.decompress(content) if codec else content)

@@ -22,6 +22,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DoubleType, LongType, NestedField
 
 import icestream as ice
+from icestream.read import manifests
 from icestream.read.split import ReadContext, Split
 from tests.support.delete_files import (
     commit_deletion_vectors,
@@ -154,6 +155,24 @@ def test_splits_come_in_the_order_of_pyicebergs_plan(table: Table) -> None:
     ]
     again = list(ice.scan(table).iter_splits())
     assert [split.id for split in again] == [split.id for split in splits]
+
+
+def test_manifests_of_one_shape_share_a_reader(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifests._record_reader.cache_clear()
+    resolve, resolved = manifests.resolve_reader, []
+
+    def counted(*arguments: Any) -> Any:
+        resolved.append(arguments)
+        return resolve(*arguments)
+
+    monkeypatch.setattr(manifests, "resolve_reader", counted)
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    assert len(snapshot.manifests(table.io)) > 2
+    assert ice.scan(table).splits()
+    assert len(resolved) <= 3  # of lists, of manifests of data and of deletes
 
 
 def test_deletion_vectors_go_to_their_own_file_alone(table: Table) -> None:
