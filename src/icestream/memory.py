@@ -262,8 +262,15 @@ class Share:
 
     @property
     def limit_bytes(self) -> int:
-        """The whole budget's limit: what does not fit it never will."""
-        return self._budget.limit_bytes
+        """What needs more is refused: the budget's limit.
+
+        A part of another budget may be overdrawn by as much again, for one stream that does not
+        fit: other parts seldom need all of theirs at the same time.
+        """
+        budget = self._budget
+        if budget._whole is None:
+            return budget.limit_bytes
+        return min(2 * budget.limit_bytes, budget._whole.limit_bytes)
 
     @property
     def held_otherwise_bytes(self) -> int:
