@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -68,12 +67,6 @@ def _redundant(items: list[pytest.Item]) -> list[pytest.Item]:
             wanted -= best[1]
         redundant += [item for item, _ in all_cases]
     return redundant
-
-
-def pytest_collection_finish() -> None:
-    """Have the collector leave thousands of tests alone that are there to the end."""
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -207,7 +207,7 @@ def test_a_stop_at_any_batch_leaves_nothing_behind(
 
 
 _INTERRUPTED = """
-import json, sys, threading, time
+import json, os, sys, threading, time
 import icestream as ice
 from tests.fault.watched_io import watch
 from tests.support.catalogs import sqlite_catalog
@@ -225,7 +225,7 @@ descriptors = sorted(open_file_descriptors().values())
 threads = set(threading.enumerate())
 
 def crawl(path, offset, length):
-    print("reading", flush=True)
+    os.write(1, b"reading\\n")  # At once: other threads write, too.
     time.sleep(0.5)
 
 io.on_read = crawl
