@@ -27,9 +27,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave tests marked `slow`, `soak` or `interop` out of a run that has no `-m`."""
     for item in items:
-        # A test that is interrupted in a call to the JVM takes all that share the JVM with it.
         if item.nodeid.startswith(_OF_THE_TESTS):
             item.add_marker(pytest.mark.slow)
+        # A test that is interrupted in a call to the JVM takes all that share the JVM with it.
         if item.nodeid.startswith(_ON_THE_JVM) and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(_JVM_SECONDS))
     for item in _redundant(items):

@@ -28,6 +28,9 @@ DEFAULT_MEMORY = "256MB"
 # Users that wait to enter take it that the others have stopped after so long without a change.
 _STALL_SECONDS = 5.0
 
+# By how much one stream may overdraw a part of a budget.
+_OVERDRAFT_BYTES = 16_000_000
+
 _UNITS = {
     "": 1,
     "b": 1,
@@ -262,15 +265,17 @@ class Share:
 
     @property
     def limit_bytes(self) -> int:
-        """What needs more is refused: the budget's limit.
+        """The most that one stream may need; a stream that needs more is refused.
 
-        A part of another budget may be overdrawn by as much again, for one stream that does not
-        fit: other parts seldom need all of theirs at the same time.
+        A budget that is a part of another one lets a stream overdraw it, because the other parts
+        seldom need all of theirs at the same time. The overdraft is bounded: by the part itself,
+        by a few megabytes, and by the limit of the whole.
         """
         budget = self._budget
         if budget._whole is None:
             return budget.limit_bytes
-        return min(2 * budget.limit_bytes, budget._whole.limit_bytes)
+        overdraft = min(budget.limit_bytes, _OVERDRAFT_BYTES)
+        return min(budget.limit_bytes + overdraft, budget._whole.limit_bytes)
 
     @property
     def held_otherwise_bytes(self) -> int:

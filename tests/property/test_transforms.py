@@ -161,7 +161,7 @@ def _is_out_of_range(column: Column, result: Any) -> bool:
 
 
 @pytest.mark.parametrize("column", _COLUMNS, ids=str)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_a_transformed_column_holds_what_pyiceberg_makes_of_each_value(
     column: Column, data: st.DataObject

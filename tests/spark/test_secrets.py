@@ -164,8 +164,7 @@ def test_neither_writes_nor_streams_show_credentials(
 
 
 @pytest.mark.slow
-# Errors with causes cost new Python processes.
-@pytest.mark.parametrize("causes", ["left out", pytest.param("shown", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("causes", ["left out", "shown"])
 def test_neither_errors_of_writes_nor_of_streams_show_credentials(
     spark: Any, catalog: SqlCatalog, tmp_path: Path, causes: str
 ) -> None:

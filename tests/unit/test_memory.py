@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -401,3 +402,22 @@ def test_a_part_is_never_less_than_a_quarter_of_the_limit() -> None:
     budget = MemoryBudget(100)
     budget.force(99)
     assert budget.share().part_bytes == 25
+
+
+@pytest.mark.parametrize(
+    ("limit", "part", "most"),
+    [
+        ("64MB", "64MB", "64MB"),  # not a part
+        ("64MB", "16MB", "32MB"),  # as much again
+        ("64MB", "40MB", "56MB"),  # a few megabytes
+        ("64MB", "60MB", "64MB"),  # never more than the whole
+        ("1GB", "512MB", "528MB"),
+    ],
+)
+def test_one_stream_may_overdraw_a_part_by_a_bounded_amount(
+    limit: str, part: str, most: str
+) -> None:
+    whole = MemoryBudget(limit)
+    budget = whole if part == limit else MemoryBudget(part, whole=whole)
+    with contextlib.closing(budget.share()) as share:
+        assert share.limit_bytes == parse_bytes(most)

@@ -7,9 +7,9 @@ decoder and every step under way is on lease from the budget, so that a slow con
 workers, and workers run ahead exactly as far as the limit allows.
 
 The unit at the head of the line never waits for bytes while its queue is empty: the consumer would
-otherwise wait for a batch whose room is taken by batches that come later. Where batches are taken
-as they come, neither does any other, if there is no batch to take and nobody makes one: the file at
-the head may be slow to answer.
+otherwise wait for a batch whose room is taken by batches that come later. With `ArrivalOrder` the
+file at the head may be slow to answer. So any unit may go on without waiting when the consumer has
+no batch to take and no worker is decoding one.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class BatchMerge:
         policy: RetryPolicy,
         stopped: threading.Event | None = None,
     ) -> None:
-        self._line = Line(splits, in_order=not isinstance(order, ArrivalOrder))
+        arrival = order if isinstance(order, ArrivalOrder) else None
+        self._line = Line(splits, in_order=arrival is None)
         self._budget = budget
         self._order = order
-        self._most_buffered = (
-            order.max_buffered_batches if isinstance(order, ArrivalOrder) else None
-        )
+        self._arriving = arrival is not None
+        self._most_buffered = arrival.max_buffered_batches if arrival is not None else None
         self._share = budget.share()
         self._entering = threading.Lock()
         self._closing = threading.Lock()
@@ -235,7 +235,7 @@ class BatchMerge:
 
     def _most_workers(self, slot: FileSlot) -> int:
         """As many as there are streams worth having, among all scans on this budget."""
-        least = 2 if isinstance(self._order, ArrivalOrder) else 1
+        least = 2 if self._arriving else 1
         most = most_streams(self._order, slot.split.path)
         return min(most, max(least, most // self._share.users))
 
@@ -298,13 +298,12 @@ class BatchMerge:
         assert slot.units is not None
         taken = estimate.fixed_bytes + ahead
         place = (slot.number, slot.units.index(unit))
-        arriving = isinstance(self._order, ArrivalOrder)
 
         def has_turn() -> bool:
             return self._turn is None or place <= self._turn
 
         def privileged() -> bool:
-            if arriving:
+            if self._arriving:
                 return self._decoding == 0 and self._line.buffered_batches == 0 and has_turn()
             return self._line.is_next(slot, unit)
 
@@ -408,12 +407,10 @@ class BatchMerge:
         return self._share.force(batch.get_total_buffer_size())
 
     def _acquire(self, wanted: int, slot: FileSlot, unit: UnitSlot) -> Lease | None:
-        arriving = isinstance(self._order, ArrivalOrder)
-
         def privileged() -> bool:
             if self._line.is_next(slot, unit):
                 return True
-            return arriving and self._line.buffered_batches == 0 and self._stepping == 0
+            return self._arriving and self._line.buffered_batches == 0 and self._stepping == 0
 
         return self._share.acquire(wanted, privileged=privileged, cancelled=self._stopped.is_set)
 

@@ -570,9 +570,11 @@ def test_the_mask_keeps_exactly_the_rows_that_are_not_deleted(
         assert mask.to_pylist() == expected
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
-    st.lists(st.lists(st.integers(0, 300_000) | st.integers(2**32 - 5, 2**33), max_size=40)),
+    st.lists(
+        st.lists(st.integers(0, 300_000) | st.integers(2**32 - 5, 2**33), max_size=20), max_size=4
+    ),
     st.tuples(st.integers(0, 2**33), st.integers(0, 2**33)),
 )
 def test_a_set_of_positions_is_a_set(parts: list[list[int]], bounds: tuple[int, int]) -> None:

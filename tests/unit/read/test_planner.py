@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import sys
+import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -38,25 +39,17 @@ _FILE_ROWS = 10
 
 
 class _WatchedMetadata(PyArrowFileIO):
-    """Notes which metadata files are opened, and calls `on_open` before.
-
-    Attributes:
-        opened: The metadata files.
-        before_data: How many of them were opened before the first data file.
-    """
+    """Notes which metadata files are opened, and calls `on_open` before."""
 
     def __init__(self, properties: dict[str, str]) -> None:
         super().__init__(properties)
         self.opened: list[str] = []
-        self.before_data: int | None = None
         self.on_open: Callable[[str], None] = lambda path: None
 
     def new_input(self, location: str) -> Any:
         if "/metadata/" in location:
             self.opened.append(location)
             self.on_open(location)
-        elif self.before_data is None:
-            self.before_data = len(self.opened)
         return super().new_input(location)
 
 
@@ -85,13 +78,20 @@ def _manifests(table: Table, content: ManifestContent = ManifestContent.DATA) ->
 # What is opened, and when
 
 
-def test_the_first_batch_comes_after_one_data_manifest(table: Table) -> None:
+@pytest.mark.parametrize("order", [ice.TaskOrder(), ice.ArrivalOrder()])
+def test_the_first_batch_comes_after_one_data_manifest(table: Table, order: Any) -> None:
+    commit_position_deletes(table, {data_file_paths(table)[-1]: [0]})
     io = _watch(table)
-    batches = iter(ice.scan(table))
-    next(batches)
-    assert io.before_data is not None
-    assert io.before_data < 1 + _MANIFESTS, "not the manifest list and every manifest"
-    batches.close()
+    first, *others = _manifests(table)
+    has_batch = threading.Event()
+    waited = []
+    io.on_open = lambda path: waited.append(has_batch.wait(60)) if path in others else None
+    batches = iter(ice.scan(table, order=order))
+    assert next(batches).num_rows == _FILE_ROWS - 1
+    assert first in io.opened
+    assert waited == [], "the batch came while the next manifest was held back"
+    has_batch.set()
+    assert sum(batch.num_rows for batch in batches) == (_MANIFESTS - 1) * _FILE_ROWS
 
 
 def test_delete_manifests_are_read_before_the_first_data_manifest(table: Table) -> None:
