@@ -209,7 +209,8 @@ class SharedFile:
 
     `ReadAt` is thread-safe in Arrow, so streams can share a handle; on an object store that saves a
     request for each of them. The last `release` closes it. A handle keeps the credentials that it
-    was opened with: once there are others, the file is opened again.
+    was opened with: once there are others, the file is opened again. So it is after a user has
+    closed the handle, which only the single reader of an ORC file may do.
 
     Args:
         io: How it is opened, for the first `acquire` and again after the last `release`.
@@ -251,9 +252,10 @@ class SharedFile:
 
     def _current(self) -> pa.NativeFile:
         credentials = credentials_of(self._io)
-        if self._handle is None or self._credentials is not credentials:
+        handle = self._handle
+        if handle is None or handle.closed or self._credentials is not credentials:
             handle = open_file(self._io, self._path)
             if self._handle is not None:
                 self._old.append(self._handle)  # others may still read from it
             self._handle, self._credentials = handle, credentials
-        return self._handle
+        return handle

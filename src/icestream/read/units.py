@@ -347,15 +347,18 @@ class OpenFile:
             rows=rows,
             surprising=_has_text(file_schema),
         )
-        make = partial(_orc_reader, file_schema, columns)
-        layout = UnitLayout(estimate, make)
+        layout = UnitLayout(estimate, partial(self._orc_reader, file_schema, columns, rows))
         return [Unit(self, (), 0, rows, lambda: layout)]
 
-
-def _orc_reader(
-    schema: pa.Schema, columns: list[str], handle: pa.NativeFile, rows: int
-) -> OrcReader:
-    return OrcReader(handle, schema, columns, rows)
+    def _orc_reader(
+        self,
+        schema: pa.Schema,
+        columns: list[str],
+        rows: int,
+        handle: pa.NativeFile,
+        batch_rows: int,
+    ) -> OrcReader:
+        return OrcReader(self.shared.current, schema, columns, batch_rows, rows=rows)
 
 
 def _has_text(schema: pa.Schema) -> bool:
