@@ -7,6 +7,8 @@ known before a column is opened whether it fits.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -16,7 +18,6 @@ import pyarrow.parquet as pq
 from icestream.read.conversion import is_text
 from icestream.read.pages import PageSizes, page_sizes
 from icestream.read.sizing import PROBE_ROWS, Estimate, Sizing
-from icestream.read.spread import has_dictionary
 
 _PAGE_BYTES = 1 << 20
 _CODE_BYTES = 3
@@ -149,6 +150,7 @@ class RunLayout:
         step_rows = self._sizing.step_target_bytes(row_bytes) / row_bytes
         # No longer value can be a step's worth of more than the limit allows.
         most_bytes = self._limit_bytes / _SPREAD_SHARE / min(self._rows, PROBE_ROWS, step_rows)
+        doubtful = []
         for leaf in self._leaves:
             chunk = leaf.chunks[0]
             if leaf.is_text and chunk.has_dictionary_page:
@@ -159,8 +161,9 @@ class RunLayout:
                 )
                 if fast:
                     leaf.as_dictionary = True
-                elif self._handle is not None:
-                    self._guard(self._handle, leaf, most_bytes)
+                elif self._handle is not None and self._may_be_long(leaf, most_bytes):
+                    doubtful.append(leaf)
+        self._guard(doubtful, most_bytes)
         return [leaf.index for leaf in self._leaves if leaf.as_dictionary]
 
     def estimate(self) -> Estimate:
@@ -197,36 +200,56 @@ class RunLayout:
             max(sizes.data_bytes for sizes in found),
         )
 
-    def _guard(self, handle: pa.NativeFile, leaf: _Leaf, most_bytes: float) -> None:
-        """Have a column with values that are too long for a step decoded in another way."""
+    def _may_be_long(self, leaf: _Leaf, most_bytes: float) -> bool:
+        """Whether the dictionary of a column may have values that are too long for a step."""
         if leaf.sizes.longest_value_bytes <= most_bytes:
-            return
-        self._make_exact(leaf, handle)
+            return False
+        assert self._handle is not None
+        self._make_exact(leaf, self._handle)
         sizes = leaf.sizes
         if sizes.longest_value_bytes <= most_bytes:
-            return
+            return False
+        # Most rows may be beside the dictionary, and what is in it short.
         plain = sizes.data_bytes >= _CODE_BYTES * int(leaf.chunks[0].num_values)
-        if plain and sizes.dictionary_bytes < _SHORT_BYTES * sizes.dictionary_values:
-            return  # Most rows are beside the dictionary, and what is in it is short.
-        # A dictionary that is decoded as one takes its bytes four times over.
-        if 4 * sizes.dictionary_bytes > self._limit_bytes // 2:
-            leaf.row_by_row = True
-        elif self._longest_in_dictionary(handle, leaf.index) > most_bytes:
-            leaf.as_dictionary = True
+        return not plain or sizes.dictionary_bytes >= _SHORT_BYTES * sizes.dictionary_values
 
-    def _longest_in_dictionary(self, handle: pa.NativeFile, leaf: int) -> int:
-        """The longest value of a column's dictionaries, by decoding them and one row."""
-        longest = 0
+    def _guard(self, leaves: list[_Leaf], most_bytes: float) -> None:
+        """Have columns with values that are too long for a step decoded in another way."""
+        together: list[_Leaf] = []
+        taken = 0
+        for leaf in leaves:
+            # A dictionary that is decoded as one takes its bytes four times over.
+            decoded = 4 * leaf.sizes.dictionary_bytes
+            if decoded > self._limit_bytes // 2:
+                leaf.row_by_row = True
+                continue
+            if together and taken + decoded > self._limit_bytes // _CHEAP_SHARE:
+                self._look_into_dictionaries(together, most_bytes)
+                together, taken = [], 0
+            together.append(leaf)
+            taken += decoded
+        if together:
+            self._look_into_dictionaries(together, most_bytes)
+
+    def _look_into_dictionaries(self, leaves: list[_Leaf], most_bytes: float) -> None:
+        """Find the columns with long values, by decoding their dictionaries and one row."""
+        leaves = sorted(leaves, key=lambda leaf: leaf.index)
+        indices = [leaf.index for leaf in leaves]
         for group in self._sampled:
             file = pq.ParquetFile(
-                handle, metadata=self._metadata, pre_buffer=False, read_dictionary=[leaf]
+                self._handle,
+                metadata=self._metadata,
+                pre_buffer=False,
+                buffer_size=self.buffer,  # Without one, whole column chunks would be read.
+                read_dictionary=indices,
             )
             batches = file.reader.iter_batches(
-                1, row_groups=[group], column_indices=[leaf], use_threads=False
+                1, row_groups=[group], column_indices=indices, use_threads=False
             )
-            values = _dictionary_of(next(batches).column(0))
-            longest = max(longest, pc.max(pc.binary_length(values)).as_py() or 0)
-        return longest
+            columns = next(batches).columns
+            for leaf, values in zip(leaves, _dictionaries_in(columns), strict=True):
+                if values is not None and _longest_in(values) > most_bytes:
+                    leaf.as_dictionary = True
 
 
 def _bounded(index: int, chunks: list[pq.ColumnChunkMetaData]) -> _Leaf:
@@ -247,13 +270,24 @@ def _usual(sizes: PageSizes) -> PageSizes:
     )
 
 
-def _dictionary_of(array: pa.Array) -> pa.Array:
-    """The dictionary in an array of one leaf column."""
-    while not isinstance(array.type, pa.DictionaryType):
-        if isinstance(array.type, pa.StructType):
-            array = array.field(0)
-        elif isinstance(array.type, pa.MapType):
-            array = array.keys if has_dictionary(array.type.key_type) else array.items
+def _dictionaries_in(arrays: Iterable[pa.Array]) -> Iterator[pa.Array | None]:
+    """The dictionary of each leaf column, in their order; None for a leaf that has none."""
+    for array in arrays:
+        kind = array.type
+        if isinstance(kind, pa.DictionaryType):
+            yield array.dictionary
+        elif isinstance(kind, pa.StructType):
+            yield from _dictionaries_in(array.field(i) for i in range(kind.num_fields))
+        elif isinstance(kind, pa.MapType):
+            yield from _dictionaries_in((array.keys, array.items))
+        elif kind.num_fields:
+            yield from _dictionaries_in((array.values,))
         else:
-            array = array.values
-    return array.dictionary
+            yield None
+
+
+def _longest_in(values: pa.Array) -> float:
+    """The longest value of a dictionary, which is empty if the row that was read has no value."""
+    if not len(values):
+        return math.inf
+    return float(pc.max(pc.binary_length(values)).as_py() or 0)

@@ -62,7 +62,7 @@ def page_sizes(
     largest = dictionary = values = seen = pages = 0
     while at < end and (every or not largest) and largest < whole - seen:
         try:
-            header = _read_header(handle, at, end)
+            header = _read_header(handle, at, end, whole=every)
         except _Malformed:
             return PageSizes(whole, whole, 1, whole)
         if pages == _MOST_PAGES:
@@ -91,13 +91,13 @@ class _Header:
     length: int
 
 
-def _read_header(handle: pa.NativeFile, at: int, end: int) -> _Header:
+def _read_header(handle: pa.NativeFile, at: int, end: int, *, whole: bool) -> _Header:
     length = _HEADER_BYTES
     while True:
         read = min(length, end - at)
         parser = _Parser(handle.read_at(read, at))
         try:
-            return parser.page_header()
+            return parser.page_header(whole=whole)
         except IndexError:
             if read < length or length >= _LONGEST_HEADER_BYTES:
                 raise _Malformed from None
@@ -111,7 +111,11 @@ class _Parser:
         self._data = data
         self._at = 0
 
-    def page_header(self) -> _Header:
+    def page_header(self, *, whole: bool) -> _Header:
+        """The header; of a data page without its length, unless the `whole` of it is read.
+
+        Statistics take most of a header, and only the next page begins behind them.
+        """
         found = {1: -1, 2: -1, 3: -1}
         values = 0
         number = 0
@@ -120,6 +124,8 @@ class _Parser:
             number = number + step if step else self._zigzag()
             if number in found and kind == 5:
                 found[number] = self._zigzag()
+                if number == 3 and found[1] != _DICTIONARY_PAGE and not whole:
+                    break
             elif number == 7 and kind == 12:
                 values = self._first_number()
             else:
@@ -148,15 +154,16 @@ class _Parser:
         return value
 
     def _varint(self) -> int:
+        data, at = self._data, self._at
         value = shift = 0
-        while True:
-            byte = self._byte()
+        while (byte := data[at]) >= 128:
             value |= (byte & 127) << shift
-            if byte < 128:
-                return value
             shift += 7
+            at += 1
             if shift > 63:
                 raise _Malformed
+        self._at = at + 1
+        return value | byte << shift
 
     def _zigzag(self) -> int:
         value = self._varint()

@@ -22,6 +22,7 @@ from icestream.read.conversion import convert_primitive
 _ID_KEYS = (b"PARQUET:field_id", b"iceberg.id")
 _NUMBER = re.compile(rb"-?[0-9]{1,10}")
 _LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
+_WITH_OFFSETS = (pa.ListType, pa.LargeListType, pa.MapType)
 
 Column = Callable[[pa.Array], pa.Array]
 """Turns an array of the file into an array of the table."""
@@ -340,8 +341,12 @@ def _same_type(source: pa.DataType, kind: pa.DataType) -> bool:
 
 
 def _unsliced(array: pa.Array) -> pa.Array:
-    """Arrays whose children line up with them: from_arrays can't combine offsets with masks."""
-    return pa.concat_arrays([array]) if array.offset else array
+    """Arrays whose children line up with them: from_arrays can't combine offsets with masks.
+
+    The first rows of a longer list have all of its values, which need not fit when spread out.
+    """
+    longer = isinstance(array.type, _WITH_OFFSETS) and array.offsets[-1].as_py() < len(array.values)
+    return pa.concat_arrays([array]) if array.offset or longer else array
 
 
 def _struct_child(position: int, convert: Column | None) -> Callable[[pa.StructArray], pa.Array]:

@@ -25,6 +25,9 @@ _SMALLEST_STEP_BYTES = 256 << 10
 _LARGEST_STEP_BYTES = 4 << 20
 _COPIES = 2.0
 _STEP_ROWS = 8_192
+# Of the bytes of an estimate, which errs on the safe side. What is left of them once most rows are
+# read would make the steps at the end of each file smaller and smaller.
+_CERTAIN_SHARE = 0.875
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +130,7 @@ class StepSizing:
         self._sizing = sizing
         self._recent = 0.0
         self._rows_left = estimate.rows
-        self._bytes_left = estimate.row_bytes * estimate.rows
+        self._bytes_left = estimate.row_bytes * estimate.rows * _CERTAIN_SHARE
         self._most_rows = _SURPRISE_ROWS if estimate.surprising else PROBE_ROWS
         self._guess = estimate.row_bytes
 

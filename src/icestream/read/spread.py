@@ -6,12 +6,20 @@ spread out in ranges that fit, because one long value in thousands of rows can b
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 _OFFSET_BYTES = 8
+_OFFSETS: dict[pa.DataType, npt.DTypeLike] = {
+    pa.string(): np.int32,
+    pa.binary(): np.int32,
+    pa.large_string(): np.int64,
+    pa.large_binary(): np.int64,
+}
 
 Sizes = npt.NDArray[np.int64]
 
@@ -41,15 +49,16 @@ def has_dictionary(kind: pa.DataType) -> bool:
     """Whether a type is a dictionary or holds one."""
     if isinstance(kind, pa.DictionaryType):
         return True
-    return any(has_dictionary(kind.field(i).type) for i in range(kind.num_fields))
+    return kind.num_fields > 0 and any(
+        has_dictionary(kind.field(i).type) for i in range(kind.num_fields)
+    )
 
 
 def _bound(array: pa.Array) -> int:
     """No fewer bytes than the dictionaries take when spread out: the longest value everywhere."""
     kind = array.type
     if isinstance(kind, pa.DictionaryType):
-        lengths = _lengths(array.dictionary)
-        return len(array) * (int(lengths.max(initial=0)) + _OFFSET_BYTES)
+        return len(array) * (_longest(array.dictionary) + _OFFSET_BYTES)
     if isinstance(kind, pa.StructType):
         return sum(_bound(array.field(i)) for i in range(kind.num_fields))
     if isinstance(kind, pa.MapType):
@@ -87,6 +96,16 @@ def _list_sizes(lists: pa.Array, values: pa.Array) -> Sizes:
         edges = lists.offsets.to_numpy().astype(np.int64)
     sizes: Sizes = np.diff(before[edges])
     return sizes
+
+
+def _longest(values: pa.Array) -> int:
+    """The longest value of a dictionary: asked at every step, and so by its offsets alone."""
+    kind = _OFFSETS.get(values.type)
+    if kind is None or not len(values):
+        return int(_lengths(values).max(initial=0))
+    stored: Any = values.buffers()[1]
+    offsets = np.frombuffer(stored, kind)[values.offset : values.offset + len(values) + 1]
+    return int(np.diff(offsets).max())
 
 
 def _lengths(values: pa.Array) -> Sizes:

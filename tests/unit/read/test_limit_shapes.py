@@ -6,6 +6,7 @@ What the process takes is measured in tests/memory; here are rows, batches and r
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +31,13 @@ _LONG = "x" * 200_000
 def _repeated(rows: int) -> pa.Array:
     codes = pa.array(np.zeros(rows, np.int32))
     return pa.DictionaryArray.from_arrays(codes, pa.array([_LONG])).cast(pa.string())
+
+
+def _short_and_long() -> pa.Array:
+    """50,000 short texts, then 300 long ones, which are all the same."""
+    values = pa.array([f"v{i}" for i in range(1_000)] + [_LONG])
+    codes = np.concatenate([np.arange(50_000) % 1_000, np.full(300, 1_000)])
+    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), values).cast(pa.string())
 
 
 def _nested(kind: str, rows: int) -> pa.Array:
@@ -74,6 +82,37 @@ def test_a_long_text_in_every_row_is_spread_out_in_parts(catalog: Catalog, kind:
     _assert_read_within(table, 16 * _MB, 500)
 
 
+@pytest.mark.parametrize("kind", ["list", "map"])
+def test_so_it_is_in_lists_of_which_the_first_is_empty(catalog: Catalog, kind: str) -> None:
+    """The first row is all that is decoded to see a dictionary, and it has no value."""
+    texts = _short_and_long()[::-1]
+    edges = pa.array(np.concatenate([[0], np.arange(len(texts) + 1)]), pa.int32())
+    if kind == "list":
+        column: pa.Array = pa.ListArray.from_arrays(edges, texts)
+    else:
+        column = pa.MapArray.from_arrays(edges, pa.array(range(len(texts))), texts)
+    table = _table(catalog, column, add_parquet_file)
+    budget = ice.MemoryBudget("16MB")
+    assert sum(batch.num_rows for batch in ice.scan(table, memory=budget)) == len(texts) + 1
+    assert budget.peak_bytes <= 16 * _MB
+
+
+def test_a_dictionary_is_looked_at_without_reading_its_column(catalog: Catalog) -> None:
+    """Codes of 16 bits behind a dictionary of texts, one of which may be long."""
+    codes = np.random.default_rng(5).integers(0, 60_000, 2_000_000)
+    values = pa.array([f"text {i}" for i in range(60_000)])
+    column = pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), values).cast(pa.string())
+    column = pa.StructArray.from_arrays([column], names=["s"])
+    table = _table(catalog, column, add_parquet_file, row_group_rows=len(codes))
+    (split,) = ice.scan(table, columns=["c"]).splits()
+    read: Counter[str] = Counter()
+    watch(table).on_read = lambda path, offset, length: read.update({path: length})
+    batches = iter(ice.scan(table, columns=["c"], memory="64MB"))
+    next(batches)
+    batches.close()
+    assert read[split.path] < split.bytes / 2
+
+
 @pytest.mark.parametrize("batch_size", [7, 100])
 def test_so_it_is_when_a_batch_size_is_given(catalog: Catalog, batch_size: int) -> None:
     table = _table(catalog, _repeated(500), add_parquet_file)
@@ -81,12 +120,10 @@ def test_so_it_is_when_a_batch_size_is_given(catalog: Catalog, batch_size: int) 
 
 
 def test_long_texts_after_many_short_ones_are_seen_before_they_are_spread_out(catalog: Catalog):
-    values = pa.array([f"v{i}" for i in range(1_000)] + [_LONG])
-    codes = np.concatenate([np.arange(50_000) % 1_000, np.full(300, 1_000)])
-    column = pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), values)
-    table = _table(catalog, column.cast(pa.string()), add_parquet_file)
+    texts = _short_and_long()
+    table = _table(catalog, texts, add_parquet_file)
     budget = ice.MemoryBudget("16MB")
-    assert sum(batch.num_rows for batch in ice.scan(table, memory=budget)) == len(codes)
+    assert sum(batch.num_rows for batch in ice.scan(table, memory=budget)) == len(texts)
     assert budget.peak_bytes <= 16 * _MB
 
 
