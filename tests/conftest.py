@@ -14,6 +14,8 @@ _SPARK = "tests/spark/"
 _OF_THE_TESTS = "tests/unit/support/"
 _ON_THE_JVM = (_SPARK, "tests/conformance/")
 _DOCUMENTS = "tests/docs/test_documents.py"
+# Few tests that take long each: with these at the end, one process would work and others wait.
+_FIRST = (*_ON_THE_JVM, _DOCUMENTS, "tests/torture/", "tests/memory/", "tests/fault/")
 _JVM_SECONDS = 900
 _FEW_CASES = 3
 
@@ -25,7 +27,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave tests marked `slow`, `soak` or `interop` out of a run that has no `-m`."""
+    """Leave tests marked `slow`, `soak` or `interop` out of a run that has no `-m`.
+
+    Tests that take long come first.
+    """
+    items.sort(key=lambda item: not item.nodeid.startswith(_FIRST))
     for item in items:
         if item.nodeid.startswith(_OF_THE_TESTS):
             item.add_marker(pytest.mark.slow)
@@ -77,6 +83,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     time pass.
     """
     from xdist.scheduler import LoadFileScheduling
+
+    config.option.loadscopereorder = False  # which puts files of many tests first
 
     class _Together(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:

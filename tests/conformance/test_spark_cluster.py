@@ -192,7 +192,9 @@ def _merge(spark: Any, properties: dict[str, str], rows: int, mode: str, cleans:
         catalog.close()
 
 
-@pytest.mark.parametrize("packed", [False, True], ids=["code", "environment"])
+@pytest.mark.parametrize(
+    "packed", [pytest.param(False, marks=pytest.mark.soak), True], ids=["code", "environment"]
+)
 def test_executors_without_icestream_get_it_from_the_driver(
     cluster: SparkCluster, catalog: SqlCatalog, tmp_path: Path, packed: bool
 ) -> None:

@@ -66,7 +66,9 @@ class TestSparkConnect(Cases):
             loads_the_same_as_in_process(client, tmp_path, remote=_ADDRESS)
 
 
-@pytest.mark.parametrize("packed", [False, True], ids=["code", "environment"])
+@pytest.mark.parametrize(
+    "packed", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["code", "environment"]
+)
 def test_a_server_without_icestream_gets_it_from_the_client(
     catalog: SqlCatalog, tmp_path: Path, packed: bool
 ) -> None:

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import pickle
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog import Catalog
-from pyiceberg.catalog.rest import RestCatalog
-from pyiceberg.table import Table
 
 import icestream as ice
 from icestream.credentials import expiry_seconds
-from tests.support.rest_catalog import RestServer
-from tests.support.s3 import LatencyProxy, make_s3_catalog, s3_server
+from tests.support.s3 import LatencyProxy, s3_server
+from tests.support.vending import Vending, vending_catalog
 
 pytestmark = pytest.mark.timeout(120)
 _SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
@@ -30,58 +25,16 @@ def store() -> Iterator[LatencyProxy]:
         yield proxy
 
 
-@dataclass
-class Vending:
-    """A REST catalog that vends a new key each time, before a store that lets keys expire."""
-
-    server: RestServer
-    catalog: Catalog
-    store: LatencyProxy
-    vended: int = 0
-    expires_in_seconds: float | None = None
-
-    def vend(self) -> dict[str, str]:
-        self.vended += 1
-        found = {
-            "s3.access-key-id": f"vended-{time.monotonic_ns()}",
-            "s3.secret-access-key": "secret",
-            "s3.session-token": "token",
-        }
-        if self.expires_in_seconds is not None:
-            at = int((time.time() + self.expires_in_seconds) * 1000)
-            found["s3.session-token-expires-at-ms"] = str(at)
-        return found
-
-    def table(self) -> Table:
-        return self.catalog.load_table("db.t")
-
-
 @pytest.fixture
 def vending(
     request: pytest.FixtureRequest, store: LatencyProxy, tmp_path: Path
 ) -> Iterator[Vending]:
-    store.clear()
-    store.expire_after(None)
-    server = RestServer(tmp_path)
-    server.backend.close()
-    server.backend = make_s3_catalog(tmp_path, store.url, bucket=f"b{time.monotonic_ns()}")
-    server.vends_alone = getattr(request, "param", False)
-    own = server.backend.properties
-    for_client = {
-        key: value
-        for key, value in own.items()
-        if key.startswith(("s3.", "py-io")) and "key" not in key
-    }
-    catalog = RestCatalog("vending", uri=server.uri, **for_client)
-    made = Vending(server, catalog, store)
-    server.vended = made.vend
-    table = server.backend.create_table("db.t", _SCHEMA)
-    for start in (0, _ROWS // 2):
-        ice.append(table, _rows(start, _ROWS // 2))
-    yield made
-    store.expire_after(None)
-    catalog.close()
-    server.stop()
+    alone = getattr(request, "param", False)
+    with vending_catalog(tmp_path, store, alone=alone) as made:
+        table = made.server.backend.create_table("db.t", _SCHEMA)
+        for start in (0, _ROWS // 2):
+            ice.append(table, _rows(start, _ROWS // 2))
+        yield made
 
 
 def _rows(start: int, count: int) -> pa.Table:
