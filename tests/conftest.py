@@ -11,8 +11,9 @@ import pytest
 
 _ON_DEMAND = ("slow", "soak", "interop")
 _SPARK = "tests/spark/"
+_CONFORMANCE = "tests/conformance/"
 _OF_THE_TESTS = "tests/unit/support/"
-_ON_THE_JVM = (_SPARK, "tests/conformance/")
+_ON_THE_JVM = (_SPARK, _CONFORMANCE)
 _DOCUMENTS = "tests/docs/test_documents.py"
 # Few tests that take long each: with these at the end, one process would work and others wait.
 _FIRST = (*_ON_THE_JVM, _DOCUMENTS, "tests/torture/", "tests/memory/", "tests/fault/")
@@ -77,10 +78,10 @@ def _redundant(items: list[pytest.Item]) -> list[pytest.Item]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep a file's tests in one process, and all tests that start a JVM.
+    """Keep a file's tests in one process, and tests that start a JVM in two.
 
-    A JVM takes long to start, and longer to be quick; with several at once Spark's own limits of
-    time pass.
+    A JVM takes long to start, and longer to be quick. With more of them at once, Spark's own limits
+    of time pass.
     """
     from xdist.scheduler import LoadFileScheduling
 
@@ -88,8 +89,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class _Together(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            together = nodeid.startswith((*_ON_THE_JVM, _DOCUMENTS))
-            return _SPARK if together else super()._split_scope(nodeid)
+            if nodeid.startswith(_CONFORMANCE):
+                return _CONFORMANCE
+            if nodeid.startswith((_SPARK, _DOCUMENTS)):
+                return _SPARK
+            return super()._split_scope(nodeid)
 
     return _Together(config, log)
 

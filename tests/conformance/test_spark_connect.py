@@ -47,6 +47,7 @@ def engine(process: SparkProcess) -> Engine:
 class TestSparkConnect(Cases):
     """See `Cases`."""
 
+    @pytest.mark.soak
     def test_streams_are_exactly_once(
         self, process: SparkProcess, catalog: SqlCatalog, home: Path, tmp_path: Path
     ) -> None:
@@ -66,9 +67,8 @@ class TestSparkConnect(Cases):
             loads_the_same_as_in_process(client, tmp_path, remote=_ADDRESS)
 
 
-@pytest.mark.parametrize(
-    "packed", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["code", "environment"]
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("packed", [False, True], ids=["code", "environment"])
 def test_a_server_without_icestream_gets_it_from_the_client(
     catalog: SqlCatalog, tmp_path: Path, packed: bool
 ) -> None:

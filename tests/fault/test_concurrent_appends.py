@@ -32,7 +32,7 @@ def postgres(tmp_path: Path) -> Iterator[tuple[SqlCatalog, dict[str, str]]]:
     "seconds",
     [
         pytest.param(3, marks=pytest.mark.timeout(300)),
-        pytest.param(60, marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
+        pytest.param(60, marks=[pytest.mark.soak, pytest.mark.timeout(600)]),
     ],
 )
 def test_eight_appenders_lose_no_row_and_see_no_failure(postgres, seconds, tmp_path, capsys):

@@ -109,7 +109,7 @@ def test_a_flipped_bit_in_a_data_file_never_gives_wrong_rows(
         assert errors > _FLIPS // 4
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["data", "deletes"])
 def test_many_flipped_bits_never_give_wrong_rows(catalog: SqlCatalog, kind: str) -> None:

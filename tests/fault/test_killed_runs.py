@@ -15,7 +15,9 @@ _SHARES = 5
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("share", range(_SHARES))
+@pytest.mark.parametrize(
+    "share", [0, *(pytest.param(n, marks=pytest.mark.soak) for n in range(1, _SHARES))]
+)
 def test_a_run_that_is_killed_at_any_step_is_finished_exactly_once(
     tmp_path: Path, share: int
 ) -> None:

@@ -129,7 +129,7 @@ def test_a_merge_that_creates_its_table_leaves_all_of_it_or_nothing(
         catalog.close()
 
 
-@pytest.mark.parametrize("mode", ["append", "replace"])
+@pytest.mark.parametrize("mode", ["append", pytest.param("replace", marks=pytest.mark.soak)])
 @pytest.mark.parametrize("step", _SOON)
 def test_an_append_or_replace_whose_driver_is_killed_is_done_once_by_the_next_run(
     spark: Any, tmp_path: Path, step: str, mode: Any

@@ -139,7 +139,7 @@ def test_a_folder_that_no_demo_has_made_is_left_alone(run: Run, tmp_path: Path) 
     assert kept.exists()
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_on_spark_it_comes_to_the_same_with_no_java_on_the_path(
     document: dict[str, Any], tmp_path: Path
 ) -> None:
