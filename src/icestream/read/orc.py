@@ -6,6 +6,7 @@ Tiny stripes come out as tiny batches; the stream joins them before it does any 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -62,7 +63,8 @@ class OrcReader:
 
     def close(self) -> None:
         """Let go of the file and of the scanner, and so of its buffers."""
-        self._handle.close()
+        with suppress(Exception):
+            self._handle.close()
         self._batches = None
 
     def _step_reopened(self, rows: int) -> pa.RecordBatch | None:
