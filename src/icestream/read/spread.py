@@ -24,9 +24,20 @@ _OFFSETS: dict[pa.DataType, npt.DTypeLike] = {
 Sizes = npt.NDArray[np.int64]
 
 
-def rows_that_fit(batch: pa.RecordBatch, most_bytes: int) -> int:
-    """How many of the first rows take at most so many bytes when spread out; 1 at least."""
-    columns = [column for column in batch.columns if has_dictionary(column.type)]
+def dictionary_columns(schema: pa.Schema) -> list[int]:
+    """Which columns are dictionaries, or hold one."""
+    return [index for index, field in enumerate(schema) if has_dictionary(field.type)]
+
+
+def rows_that_fit(batch: pa.RecordBatch, dictionaries: list[int], most_bytes: int) -> int:
+    """How many of the first rows take at most so many bytes when spread out; 1 at least.
+
+    Args:
+        batch: The rows.
+        dictionaries: Its `dictionary_columns`, which are the same for each batch of a file.
+        most_bytes: The bytes.
+    """
+    columns = [batch.column(index) for index in dictionaries]
     if not columns or sum(_bound(column) for column in columns) <= most_bytes:
         return int(batch.num_rows)
     sizes = np.zeros(batch.num_rows, dtype=np.int64)

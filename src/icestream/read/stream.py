@@ -16,7 +16,7 @@ from icestream.read.origin import Origin
 from icestream.read.prefetch import Reader
 from icestream.read.projection import Projection, Unprojectable
 from icestream.read.rows import Mask
-from icestream.read.spread import cut_out, has_dictionary, rows_that_fit
+from icestream.read.spread import cut_out, dictionary_columns, rows_that_fit
 from icestream.read.units import Unit
 
 _PIECE_ROWS = 4_096
@@ -51,6 +51,7 @@ class UnitStream:
         self._reader: Reader | None = None
         self._reopened = False
         self._carry: deque[pa.RecordBatch] = deque()
+        self._dictionaries: list[int] | None = None
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = 0
         self._batch_rows = self._environment.sizing.batch_rows
@@ -77,7 +78,9 @@ class UnitStream:
         raw = self._decode_retrying(rows, use_threads)
         if raw is None:
             return None
-        fitting = rows_that_fit(raw, most_bytes)
+        if self._dictionaries is None:
+            self._dictionaries = dictionary_columns(raw.schema)
+        fitting = rows_that_fit(raw, self._dictionaries, most_bytes)
         if fitting < raw.num_rows:
             self._carry.appendleft(raw.slice(fitting))
             raw = cut_out(raw, fitting)
@@ -137,7 +140,7 @@ class UnitStream:
         if not self._carry:
             return None
         piece = self._carry.popleft()
-        if piece.num_rows > rows and any(has_dictionary(f.type) for f in piece.schema):
+        if piece.num_rows > rows and self._dictionaries:
             self._carry.appendleft(piece.slice(rows))
             return cut_out(piece, rows)
         return piece
