@@ -15,6 +15,7 @@ from struct import unpack
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pydantic_core import PydanticSerializationError
 from pyiceberg.avro.decoder import BinaryDecoder
 from pyiceberg.avro.reader import DoubleReader
 from pyiceberg.exceptions import ValidationException
@@ -137,6 +138,22 @@ class DeleteManifestWriter(ManifestWriterV2):
         return {**super()._meta, "content": "deletes"}
 
 
+@contextmanager
+def interrupts() -> Iterator[None]:
+    """Let Ctrl-C through: pydantic, which writes PyIceberg's JSON, makes an error of its own of it.
+
+    Raises:
+        KeyboardInterrupt: If that is what a serializer was stopped by; or SystemExit.
+    """
+    try:
+        yield
+    except PydanticSerializationError as error:
+        for kind in (KeyboardInterrupt, SystemExit):
+            if f": {kind.__name__}" in str(error):
+                raise kind from error
+        raise
+
+
 def commit_to_catalog(
     table: Table, updates: tuple[TableUpdate, ...], requirements: tuple[TableRequirement, ...]
 ) -> None:
@@ -144,7 +161,8 @@ def commit_to_catalog(
 
     `Table` has no public way that also deletes old metadata files where the table asks for it.
     """
-    table._do_commit(updates, requirements)
+    with interrupts():
+        table._do_commit(updates, requirements)
 
 
 def evolved_schema(

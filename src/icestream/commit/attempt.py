@@ -6,6 +6,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
+from icestream._pyiceberg import interrupts
 from icestream.commit.change import Change
 from icestream.commit.cleanup import delete_files
 from icestream.commit.producer import Produced, Producer
@@ -50,8 +51,9 @@ def attempt(
                 f"the branch {change.branch!r} of {table} was removed meanwhile. Nothing was "
                 "changed; make it again, or load into another one"
             )
-        validate(change, metadata, io, base_id=base_id, head=head, table=table)
-        return producer.produce()
+        with interrupts():
+            validate(change, metadata, io, base_id=base_id, head=head, table=table)
+            return producer.produce()
     except BaseException as error:
         delete_files(io, producer.paths)
         if isinstance(error, OSError):

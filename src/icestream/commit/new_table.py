@@ -21,7 +21,7 @@ from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
-from icestream._pyiceberg import discard_staged, settle_staged, table_of
+from icestream._pyiceberg import discard_staged, interrupts, settle_staged, table_of
 from icestream.commit.retry import Backoff
 from icestream.commit.sent import SentCommit
 from icestream.errors import (
@@ -96,13 +96,14 @@ class NewTable:
         spec = partition_spec(partition_by, planned.schema)
         order = sort_order(sort_by, planned.schema)
         try:
-            transaction = catalog.create_table_transaction(
-                name,
-                planned.schema,
-                partition_spec=spec if spec.fields else UNPARTITIONED_PARTITION_SPEC,
-                sort_order=order if order.fields else UNSORTED_SORT_ORDER,
-                properties=settings,
-            )
+            with interrupts():
+                transaction = catalog.create_table_transaction(
+                    name,
+                    planned.schema,
+                    partition_spec=spec if spec.fields else UNPARTITIONED_PARTITION_SPEC,
+                    sort_order=order if order.fields else UNSORTED_SORT_ORDER,
+                    properties=settings,
+                )
         except NoSuchNamespaceError as error:
             raise CatalogError(
                 f"table {name!r} can't be created: {error}. Create the namespace first"
@@ -159,7 +160,7 @@ class NewTable:
         """
         sent = SentCommit(catalog, self.name, MAIN_BRANCH, snapshot_id or 0)
         try:
-            with sent.request(None, self.metadata.next_sequence_number()):
+            with interrupts(), sent.request(None, self.metadata.next_sequence_number()):
                 created = transaction.commit_transaction()
         except Exception as error:
             created = self._created_after(error, transaction, sent, snapshot_id)
