@@ -272,7 +272,8 @@ def _expect(table: Table, order: Any, kind: type[ice.ReadError], split: ice.Spli
     scan = ice.scan(table, order=order, batch_size=700, retries=0)
     with assert_no_leaks(), pytest.raises(kind) as caught:
         delivered.extend(batch.num_rows for batch in scan)
-    assert sum(delivered) < 20_000
+    # As they arrive, all rows of the other files may come before the error.
+    assert sum(delivered) < sum(each.rows for each in scan.splits())
     assert caught.value.path == split.path
     assert split.path in str(caught.value)
     assert caught.value.split == split.id
