@@ -36,7 +36,7 @@ install: $(STAMP)  ## The environment, in .venv
 demo: $(DEMO_STAMP)  ## Load a table on Spark, change it, read it inside a limit beside PyIceberg; DEMO="--rows 100000"
 	$(BIN)/icestream demo $(DEMO)
 
-test: install  ## The tests of a change (about 10 minutes on 2 cores)
+test: install  ## The tests of a change (about 12 minutes on 2 cores)
 	$(BIN)/python -m pytest -n 4  # on two cores, as tests wait for disks and Spark
 
 test-long: install  ## The longer tests: Spark, clusters, Connect, documents, faults, memory (minutes)

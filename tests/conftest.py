@@ -15,7 +15,7 @@ _CONFORMANCE = "tests/conformance/"
 _OF_THE_TESTS = "tests/unit/support/"
 _ON_THE_JVM = (_SPARK, _CONFORMANCE)
 _DOCUMENTS = "tests/docs/test_documents.py"
-# Few tests that take long each: with these at the end, one process would work and others wait.
+# Folders with few tests that take long. At the end of a run, one process would work on them alone.
 _FIRST = (*_ON_THE_JVM, _DOCUMENTS, "tests/torture/", "tests/memory/", "tests/fault/")
 _JVM_SECONDS = 900
 _FEW_CASES = 3
@@ -78,14 +78,13 @@ def _redundant(items: list[pytest.Item]) -> list[pytest.Item]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep a file's tests in one process, and tests that start a JVM in two.
+    """Run the tests of a file in one process, and all tests that start a JVM in two processes.
 
-    A JVM takes long to start, and longer to be quick. With more of them at once, Spark's own limits
-    of time pass.
+    A JVM takes long to start and to warm up. With more than two at once, Spark's timeouts pass.
     """
     from xdist.scheduler import LoadFileScheduling
 
-    config.option.loadscopereorder = False  # which puts files of many tests first
+    config.option.loadscopereorder = False  # It would start files with many tests first.
 
     class _Together(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:

@@ -140,10 +140,14 @@ class DeleteManifestWriter(ManifestWriterV2):
 
 @contextmanager
 def interrupts() -> Iterator[None]:
-    """Let Ctrl-C through: pydantic, which writes PyIceberg's JSON, makes an error of its own of it.
+    """Raise an interrupt again that pydantic has turned into an error of its own.
+
+    PyIceberg writes JSON with pydantic, which wraps everything that is raised while it serializes,
+    Ctrl-C as well.
 
     Raises:
-        KeyboardInterrupt: If that is what a serializer was stopped by; or SystemExit.
+        KeyboardInterrupt: If Ctrl-C was pressed in that moment.
+        SystemExit: If a signal handler ended the program in that moment.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Keys that a store stops to accept while Spark's tasks work: the driver begins with fresh ones."""
+"""A store stops accepting keys while Spark's tasks work: the driver begins again with new ones."""
 
 from __future__ import annotations
 

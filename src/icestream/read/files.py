@@ -209,8 +209,8 @@ class SharedFile:
 
     `ReadAt` is thread-safe in Arrow, so streams can share a handle; on an object store that saves a
     request for each of them. The last `release` closes it. A handle keeps the credentials that it
-    was opened with: once there are others, the file is opened again. So it is after a user has
-    closed the handle, which only the single reader of an ORC file may do.
+    was opened with: once there are others, the file is opened again. It is also opened again if the
+    handle was closed. Only the reader of an ORC file may close it, because it has no other users.
 
     Args:
         io: How it is opened, for the first `acquire` and again after the last `release`.

@@ -223,16 +223,20 @@ class RunLayout:
             if decoded > self._limit_bytes // 2:
                 leaf.row_by_row = True
                 continue
-            if together and taken + decoded > self._limit_bytes // _CHEAP_SHARE:
+            held = leaf.fixed_bytes(self.buffer) + decoded
+            if together and taken + held > self._limit_bytes // _CHEAP_SHARE:
                 self._look_into_dictionaries(together, most_bytes)
                 together, taken = [], 0
             together.append(leaf)
-            taken += decoded
+            taken += held
         if together:
             self._look_into_dictionaries(together, most_bytes)
 
     def _look_into_dictionaries(self, leaves: list[_Leaf], most_bytes: float) -> None:
-        """Find the columns with long values, by decoding their dictionaries and one row."""
+        """Find the columns with long values, by decoding their dictionaries and one row.
+
+        Memory: a buffer, a page and a dictionary of each column.
+        """
         leaves = sorted(leaves, key=lambda leaf: leaf.index)
         indices = [leaf.index for leaf in leaves]
         for group in self._sampled:
@@ -287,7 +291,7 @@ def _dictionaries_in(arrays: Iterable[pa.Array]) -> Iterator[pa.Array | None]:
 
 
 def _longest_in(values: pa.Array) -> float:
-    """The longest value of a dictionary, which is empty if the row that was read has no value."""
-    if not len(values):
+    """The length of the longest value in a dictionary."""
+    if not len(values):  # The row that was read has no value, such as an empty list.
         return math.inf
     return float(pc.max(pc.binary_length(values)).as_py() or 0)

@@ -18,15 +18,16 @@ class OrcReader:
     """Decodes an ORC file from start to end.
 
     A scanner's batch size is fixed. Rows may be far longer than their stored bytes tell, so that
-    the first steps are small; the file is opened again once they are known to be short. A scanner
-    that is given up reads the file to its end, unless the file is closed first.
+    the first steps are small; the file is opened again once they are known to be short. Dropping a
+    scanner before its end makes Arrow read the rest of the file, unless the file is closed first.
 
     Args:
-        open_file: Opens the file, anew if it was closed; the reader closes it.
+        open_file: Opens the file, and opens it again after the reader has closed it.
         schema: The file's schema; asking for it here would parse the footer once more.
         columns: Top-level column names to decode.
         batch_rows: The most rows in the first steps.
-        rows: How many rows the file has: a scanner sets memory aside for a whole batch.
+        rows: How many rows the file has. Batches are never larger, because a scanner allocates
+            memory for a whole batch.
 
     Memory: the streams of the columns within one stripe, and two batches.
     """

@@ -112,9 +112,11 @@ class _Parser:
         self._at = 0
 
     def page_header(self, *, whole: bool) -> _Header:
-        """The header; of a data page without its length, unless the `whole` of it is read.
+        """Read a header.
 
-        Statistics take most of a header, and only the next page begins behind them.
+        Args:
+            whole: Whether to read a data page's header to its end, to know where the page begins.
+                Without it, the statistics at the end are left out, and `length` is too small.
         """
         found = {1: -1, 2: -1, 3: -1}
         values = 0

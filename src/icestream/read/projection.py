@@ -341,9 +341,10 @@ def _same_type(source: pa.DataType, kind: pa.DataType) -> bool:
 
 
 def _unsliced(array: pa.Array) -> pa.Array:
-    """Arrays whose children line up with them: from_arrays can't combine offsets with masks.
+    """Copy an array whose children hold more than its own rows.
 
-    The first rows of a longer list have all of its values, which need not fit when spread out.
+    `from_arrays` can't combine offsets with masks. And a list column that was cut after its first
+    rows still has the values of all rows, which may not fit into memory once they are decoded.
     """
     longer = isinstance(array.type, _WITH_OFFSETS) and array.offsets[-1].as_py() < len(array.values)
     return pa.concat_arrays([array]) if array.offset or longer else array

@@ -25,8 +25,8 @@ _SMALLEST_STEP_BYTES = 256 << 10
 _LARGEST_STEP_BYTES = 4 << 20
 _COPIES = 2.0
 _STEP_ROWS = 8_192
-# Of the bytes of an estimate, which errs on the safe side. What is left of them once most rows are
-# read would make the steps at the end of each file smaller and smaller.
+# Estimates are too high rather than too low, so that only this share of one is expected to come.
+# Otherwise the surplus would be expected in the last rows of a file, and their steps would shrink.
 _CERTAIN_SHARE = 0.875
 
 

@@ -60,9 +60,7 @@ def has_dictionary(kind: pa.DataType) -> bool:
     """Whether a type is a dictionary or holds one."""
     if isinstance(kind, pa.DictionaryType):
         return True
-    return kind.num_fields > 0 and any(
-        has_dictionary(kind.field(i).type) for i in range(kind.num_fields)
-    )
+    return any(has_dictionary(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def _bound(array: pa.Array) -> int:
@@ -110,7 +108,7 @@ def _list_sizes(lists: pa.Array, values: pa.Array) -> Sizes:
 
 
 def _longest(values: pa.Array) -> int:
-    """The longest value of a dictionary: asked at every step, and so by its offsets alone."""
+    """The length of the longest value, from the offsets alone, because every step needs it."""
     kind = _OFFSETS.get(values.type)
     if kind is None or not len(values):
         return int(_lengths(values).max(initial=0))

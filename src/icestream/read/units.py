@@ -358,6 +358,7 @@ class OpenFile:
         handle: pa.NativeFile,
         batch_rows: int,
     ) -> OrcReader:
+        """A reader that takes a way to open the file instead of the handle: it may do so again."""
         return OrcReader(self.shared.current, schema, columns, batch_rows, rows=rows)
 
 
