@@ -1,10 +1,10 @@
 """Large loads in a small container: `python -m benchmarks.big_load --scale 10GB`.
 
-Or `make soak-load SCALE=10GB`. Parquet of that size is generated (once), and `icestream load` puts
-it into a table on embedded Spark: append, replace, and a merge of 1% of the keys. Each load runs in
-a memory cgroup with a hard limit on all of it: the command, the JVM and Spark's Python workers.
-"Processes" is what these held at most, looked at five times a second; "group" has the page cache of
-files, too, which fills what is left and is given back at need.
+Or `make soak-load SCALE=10GB`. The benchmark generates Parquet files of that size, and loads them
+with `icestream load` on embedded Spark: append, replace, and a merge of 1% of the keys. Each load
+runs in a memory cgroup with a hard limit for the command, the JVM and Spark's Python workers.
+"processes" is their peak, sampled five times a second. "group" also has the page cache of files,
+which fills the remaining memory, and which the kernel frees if processes need the memory.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ import pyarrow.compute as pc
 from pyiceberg.table import Table
 
 import icestream as ice
-from benchmarks.big_files import CHANGED, BigFiles
-from benchmarks.memory_group import MemoryGroup, memory_group
-from benchmarks.results import machine, number, print_table
-from benchmarks.runner import REPOSITORY
-from icestream.catalogs import make_local_catalog
-from icestream.memory import format_bytes, parse_bytes
+from benchmarks.data.big_files import CHANGED, BigFiles
+from benchmarks.measure.memory_group import MemoryGroup, memory_group
+from benchmarks.measure.results import machine, number, print_table
+from benchmarks.measure.runner import REPOSITORY
+from icestream.catalogs.lookup import make_local_catalog
+from icestream.memory.budget import format_bytes, parse_bytes
 
 HEADER = "load rows seconds MB/s rows/s processes-MB group-MB worker-MB snapshots kills"
 TABLE = "big.orders"
-# The files, those of two loads, and what a merge writes again.
+# For the input files, the files of two loads, and the files that a merge rewrites.
 _DISK_TIMES = 3.3
 _LOOK_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class BigLoad:
-    """One load, and what the table has to be after it."""
+    """A load, and the expected contents of the table after it."""
 
     name: str
     sources: str
@@ -50,15 +50,26 @@ class BigLoad:
 
 
 def main() -> None:
-    """Generate, load, check, and print a table."""
+    """Generate the files, load and check them, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--scale", default="10GB", help="of the Parquet files: 500MB, 10GB, 55GB")
-    parser.add_argument("--limit", default="4GB", help="of the memory cgroup; 0 for none")
-    parser.add_argument("--memory", default="256MB", help="of each task")
-    parser.add_argument("--master", default="local[2]", help="where Spark runs")
-    parser.add_argument("--loads", type=lambda text: text.split(","), default=None)
-    parser.add_argument("--root", type=Path, default=REPOSITORY / ".bench" / "big_load")
-    parser.add_argument("--keep", action="store_true", help="leave the files for the next run")
+    parser.add_argument(
+        "--scale", default="10GB", help="size of the Parquet files: 500MB, 10GB, 55GB"
+    )
+    parser.add_argument(
+        "--limit", default="4GB", help="limit of the memory cgroup; 0 for no cgroup"
+    )
+    parser.add_argument("--memory", default="256MB", help="memory limit of each task")
+    parser.add_argument("--master", default="local[2]", help="Spark master")
+    parser.add_argument(
+        "--loads", type=lambda text: text.split(","), default=None, help="loads to run"
+    )
+    parser.add_argument(
+        "--root",
+        type=Path,
+        default=REPOSITORY / ".bench" / "big_load",
+        help="folder for data and results",
+    )
+    parser.add_argument("--keep", action="store_true", help="keep the files for the next run")
     options = parser.parse_args()
     folder = options.root / options.scale
     files = BigFiles(folder, parse_bytes(options.scale, name="scale"))
@@ -115,7 +126,7 @@ def _loads(files: BigFiles) -> list[BigLoad]:
 
 
 def _loaded(load: BigLoad, files: BigFiles, options: argparse.Namespace) -> dict[str, Any]:
-    """Run the command, and look at what became of the table."""
+    """Run the command, and check the table."""
     command = [sys.executable, "-m", "icestream", "load", "--json", "--quiet"]
     command += [f"{load.sources}/*.parquet", "--into", TABLE, *load.options]
     command += ["--memory", options.memory, "--master", options.master]
@@ -158,7 +169,7 @@ def _call(command: list[str], folder: Path, join: Any = None) -> subprocess.Comp
 
 
 class _Meter:
-    """Looks at a group from a thread."""
+    """Samples the memory of a group in a thread."""
 
     def __init__(self, group: MemoryGroup) -> None:
         self._group = group
@@ -199,7 +210,7 @@ def _table(folder: Path) -> Table | None:
 
 
 def _wrong(load: BigLoad, files: BigFiles) -> list[str]:
-    """What is not as it has to be: every id once, and the changes applied."""
+    """Check that the table has each id once, and that the changes are applied."""
     table = _table(files.folder)
     assert table is not None
     rows = total = changed = 0
@@ -208,9 +219,9 @@ def _wrong(load: BigLoad, files: BigFiles) -> list[str]:
             rows += batch.num_rows
             total += pc.sum(batch["id"]).as_py() or 0
             changed += pc.sum(pc.equal(batch["status"], CHANGED)).as_py() or 0
-    wanted = (load.rows, load.rows * (load.rows - 1) // 2, load.changed)
-    found = (rows, total, changed)
-    return [] if found == wanted else [f"rows, sum of ids, changed are {found}, not {wanted}"]
+    expected = (load.rows, load.rows * (load.rows - 1) // 2, load.changed)
+    actual = (rows, total, changed)
+    return [] if actual == expected else [f"rows, sum of ids, changed: {actual}, not {expected}"]
 
 
 def _check_disk(root: Path, files: BigFiles) -> None:
@@ -218,7 +229,7 @@ def _check_disk(root: Path, files: BigFiles) -> None:
     needed = int(files.total_bytes * _DISK_TIMES)
     free = shutil.disk_usage(root).free
     if free < needed:
-        sys.exit(f"{root} has {format_bytes(free)} free, and {format_bytes(needed)} are needed")
+        sys.exit(f"{root} has {format_bytes(free)} free, but needs {format_bytes(needed)}")
 
 
 def _row(figures: dict[str, Any], files: BigFiles) -> list[str]:

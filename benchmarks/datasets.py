@@ -1,7 +1,7 @@
-"""Generates the benchmark's tables, once: `python -m benchmarks.datasets --root .bench a b8`.
+"""Generates the tables of the benchmark: `python -m benchmarks.datasets --root .bench a b8`.
 
-A marker file for each (data set, scale) records what was made; a set with a marker is not made
-again. Row counts shrink with `--scale`; columns, files and stripe sizes stay as they are.
+A marker file describes each generated data set. A set that has a marker is not generated again.
+`--scale` reduces the number of rows. It does not change columns, files or the size of stripes.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.table import Table
 
-from benchmarks import shapes
-from benchmarks.tables import NAMESPACE, PYARROW_WRITER, TableFiller, local_path, open_catalog
+from benchmarks.data import shapes
+from benchmarks.data.tables import NAMESPACE, PYARROW_WRITER, TableFiller, local_path, open_catalog
 
-S15_ROWS = (500_000, 1_000_000, 2_000_000, 10_000_000)
+SIZE_ROWS = (500_000, 1_000_000, 2_000_000, 10_000_000)
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetInfo:
-    """What a marker file says about one generated data set."""
+    """The description of a generated data set in its marker file."""
 
     name: str
     scale: float
@@ -34,7 +34,7 @@ class DatasetInfo:
     rows: int
     """Rows that a scan must return."""
     stored_rows: int
-    """Rows in the data files, deleted ones included."""
+    """Rows in the data files, including deleted rows."""
     data_files: int
     data_bytes: int
     seconds: float
@@ -50,7 +50,7 @@ def _build_a(filler: TableFiller, scale: float) -> None:
 
 
 def _build_b(filler: TableFiller, scale: float) -> None:
-    # One row group is one call of the writer: all rows are in memory (4 GB) while it runs.
+    # One call of the writer writes one row group, so all rows (4 GB) are in memory.
     rows = pa.concat_tables(shapes.documents(_scaled(9_400_000, scale)))
     filler.parquet([rows], **PYARROW_WRITER)
 
@@ -60,8 +60,8 @@ def _build_b8(filler: TableFiller, scale: float) -> None:
 
 
 def _build_c(filler: TableFiller, scale: float) -> None:
-    # The ORC writer looks at the stripe's size after every `batch_size` rows only, so a stripe
-    # size of one byte makes every batch a stripe.
+    # The ORC writer checks the size of a stripe after each `batch_size` rows. With a stripe size of
+    # one byte, each batch becomes a stripe.
     stripe_rows = _scaled(1_500_000, scale)
     chunks = shapes.log_lines(16 * stripe_rows, stripe_rows)
     filler.orc(chunks, batch_size=stripe_rows, stripe_size=1, compression="zstd")
@@ -71,14 +71,14 @@ def _build_cs(filler: TableFiller, scale: float) -> None:
     _build_tiny_stripes(filler, _scaled(500_000, scale), stripe_rows=100, code_width=8)
 
 
-def _build_s16(filler: TableFiller, scale: float) -> None:
+def _build_huge(filler: TableFiller, scale: float) -> None:
     _build_tiny_stripes(filler, _scaled(1_595_745, scale), stripe_rows=94, code_width=11)
 
 
 def _build_tiny_stripes(
     filler: TableFiller, stripes: int, *, stripe_rows: int, code_width: int
 ) -> None:
-    # Uncompressed: a compressor holds back 64 kB, which the writer does not count as written.
+    # Uncompressed, because a compressor buffers 64 kB that the writer does not count.
     chunks = shapes.readings(stripes * stripe_rows, code_width, 5_000 * stripe_rows)
     filler.orc(chunks, batch_size=stripe_rows, stripe_size=1)
 
@@ -95,7 +95,7 @@ def _build_f(filler: TableFiller, scale: float) -> None:
 
 def _build_g(filler: TableFiller, scale: float) -> None:
     # PyArrow closes a page only after `write_batch_size` values. With PyIceberg's 20,000, the wide
-    # rows of a row group become one page of 500 MB, which no reader can decode in less.
+    # rows of a row group become one page of 500 MB, and readers must decode a page as a whole.
     options = {"write_batch_size": 8}
     for i in range(3):
         filler.parquet([shapes.skewed_mixed(i, _scaled(20_000, scale))], **options)
@@ -107,14 +107,14 @@ def _build_g(filler: TableFiller, scale: float) -> None:
     filler.parquet([one_group], **options)
 
 
-def _build_s15(rows: int, variant: str) -> Callable[[TableFiller, float], None]:
+def _build_size(rows: int, variant: str) -> Callable[[TableFiller, float], None]:
     def build(filler: TableFiller, scale: float) -> None:
         chunks = shapes.events(0, _scaled(rows, scale))
         if variant == "orc":
             filler.orc(chunks, compression="zstd")
         elif variant == "java":
-            # Iceberg Java gives up a dictionary that does not pay after the first page. PyArrow
-            # keeps 2 MB of it in each such column: more than the whole bound at 0.5M rows (S1.5).
+            # Iceberg Java drops a dictionary that does not save space after the first page. PyArrow
+            # keeps 2 MB of it in each such column: more than the whole limit at 0.5M rows.
             filler.parquet(chunks, use_dictionary=["customer"])
         else:
             filler.parquet(chunks)
@@ -145,14 +145,14 @@ BUILDERS: dict[str, Callable[[TableFiller, float], None]] = {
     "e": _build_a,
     "f": _build_f,
     "g": _build_g,
-    **{f"s15_{rows}": _build_s15(rows, "parquet") for rows in S15_ROWS},
-    **{f"s15j_{rows}": _build_s15(rows, "java") for rows in S15_ROWS},
-    **{f"s15o_{rows}": _build_s15(rows, "orc") for rows in S15_ROWS},
-    "s16": _build_s16,
+    **{f"size_{rows}": _build_size(rows, "parquet") for rows in SIZE_ROWS},
+    **{f"sizej_{rows}": _build_size(rows, "java") for rows in SIZE_ROWS},
+    **{f"sizeo_{rows}": _build_size(rows, "orc") for rows in SIZE_ROWS},
+    "huge": _build_huge,
 }
 
-# s16 takes 3.8 GB and some minutes: only when asked for by name.
-DEFAULT_SETS = tuple(name for name in BUILDERS if name != "s16")
+# The set huge takes 3.8 GB and some minutes, so it must be named.
+DEFAULT_SETS = tuple(name for name in BUILDERS if name != "huge")
 
 
 def table_name(name: str, scale: float) -> str:
@@ -161,7 +161,7 @@ def table_name(name: str, scale: float) -> str:
 
 
 def ensure(root: Path, name: str, scale: float = 1.0) -> DatasetInfo:
-    """Generate a data set unless it is there already, and say what is in it."""
+    """Generate a data set unless it exists, and return its description."""
     marker = root / "ready" / f"{table_name(name, scale)}.json"
     if marker.exists():
         return DatasetInfo(**json.loads(marker.read_text()))
@@ -177,7 +177,7 @@ def _generate(root: Path, name: str, scale: float) -> DatasetInfo:
     began = time.perf_counter()
     target = table_name(name, scale)
     catalog = open_catalog(root)
-    # Files of an interrupted run.
+    # An interrupted run may have left files.
     shutil.rmtree(root / "warehouse" / NAMESPACE / target, ignore_errors=True)
     filler = TableFiller(catalog, target)
     BUILDERS[name](filler, scale)
@@ -198,17 +198,17 @@ def _generate(root: Path, name: str, scale: float) -> DatasetInfo:
 
 
 def main() -> None:
-    """Generate the data sets named on the command line, or all but s16."""
+    """Generate the data sets named on the command line, or all except huge."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("sets", nargs="*", default=DEFAULT_SETS, metavar="SET")
-    parser.add_argument("--root", type=Path, default=Path(".bench"))
-    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("sets", nargs="*", default=DEFAULT_SETS, metavar="SET", help="data sets")
+    parser.add_argument("--root", type=Path, default=Path(".bench"), help="folder for data")
+    parser.add_argument("--scale", type=float, default=1.0, help="fraction of the rows")
     options = parser.parse_args()
     for name in options.sets:
         info = ensure(options.root.resolve(), name, options.scale)
         print(
             f"{info.table_name:>14}  {info.rows:>12,} rows  {info.data_files:>3} files  "
-            f"{info.data_bytes / 1e6:>8,.1f} MB  made in {info.seconds} s",
+            f"{info.data_bytes / 1e6:>8,.1f} MB  generated in {info.seconds} s",
             flush=True,
         )
 

@@ -1,31 +1,29 @@
-"""Merges beside the peers: `python -m benchmarks.merge [--quick] [--cases ...] [--engines ...]`.
+"""Merge benchmarks: `python -m benchmarks.merge [--quick] [--cases ...] [--engines ...]`.
 
-Every case runs in a fresh process on a table that is as it was made. The table has 10 million rows
-in 100 files by key (wide: 1 million rows of 400 columns in 20); nine of ten keys of a stream are in
-it, and all their rows have other values. Seconds are compared with those of the first engine of the
-case in the same run; peaks of resident memory are the worst of the repeats.
+Each case runs in a fresh process, and starts with the same table of 10 million rows in 100 files,
+ordered by key (wide: 1 million rows of 400 columns in 20 files). The table has nine of ten keys of
+the input, and all matching rows change. Times are compared with those of the first engine of the
+case in the same run. Peaks of resident memory are from the worst run.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
-import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.baseline import commits, engine_label
-from benchmarks.merge_case import MergeCase
-from benchmarks.merge_tables import Prepared
-from benchmarks.results import machine, number, print_table
-from benchmarks.runner import PEERS_PYTHON, REPOSITORY, CaseError, run_module
+from benchmarks.cases.merge_case import MergeCase
+from benchmarks.data.merge_tables import Prepared
+from benchmarks.measure.baseline import commits, engine_label
+from benchmarks.measure.results import number, print_table, save_results
+from benchmarks.measure.runner import PEERS_PYTHON, REPOSITORY, CaseError, run_module
 
 QUICK_SCALE = 0.01
 BOTH = ("icestream", "icestream-mor")
-# Rows, table, limit, whether keys are clustered; and the engines, the first to compare with.
+# Rows, table, limit, whether keys are clustered, and engines. The first engine is the reference.
 CASES: dict[str, tuple[int, str, str, bool, tuple[str, ...]]] = {
     "10k": (10_000, "narrow", "256MB", False, ("pyiceberg", *BOTH, "deltalake")),
     "100k": (100_000, "narrow", "256MB", False, ("icestream-compact", *BOTH, "deltalake")),
@@ -49,11 +47,11 @@ class MergeResult:
     error: str = ""
 
     def seconds(self) -> float | None:
-        """Median seconds."""
+        """Return the median time."""
         return statistics.median(r["seconds"] for r in self.runs) if self.runs else None
 
     def row(self, base: MergeResult) -> list[str]:
-        """A line of the printed table."""
+        """Return a line of the printed table."""
         mine, theirs = self.seconds(), base.seconds()
         last = self.runs[-1] if self.runs else {}
         spilled = last.get("spilled_bytes")
@@ -75,27 +73,31 @@ class MergeResult:
 
 
 def run_once(result: MergeResult) -> None:
-    """Put the table back and run a case once more in a fresh process."""
+    """Restore the table, and run a case in a fresh process."""
     case = result.case
     is_peer = case.engine == "deltalake"
     if not is_peer:
         Prepared(Path(case.root), case.scaled_target()).restore()
     try:
-        result.runs.append(run_module("benchmarks.merge_case", case, is_peer=is_peer))
+        result.runs.append(run_module("benchmarks.cases.merge_case", case, is_peer=is_peer))
     except CaseError as error:
         result.error = str(error)
 
 
 def main() -> None:
-    """Run the cases that were asked for and print a table."""
+    """Run the chosen cases, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a hundredth of the rows")
-    parser.add_argument("--scale", type=float, help="this part of the rows")
-    parser.add_argument("--cases", type=lambda text: text.split(","), default=list(CASES))
-    parser.add_argument("--engines", type=lambda text: text.split(","))
-    parser.add_argument("--repeat", type=int, default=1)
-    parser.add_argument("--root", type=Path, default=REPOSITORY / ".bench")
-    parser.add_argument("--baseline", help="measure icestream at this commit, too, in turns")
+    parser.add_argument("--quick", action="store_true", help="use 1%% of the rows")
+    parser.add_argument("--scale", type=float, help="fraction of the rows")
+    parser.add_argument(
+        "--cases", type=lambda text: text.split(","), default=list(CASES), help="cases to run"
+    )
+    parser.add_argument("--engines", type=lambda text: text.split(","), help="engines to run")
+    parser.add_argument("--repeat", type=int, default=1, help="number of runs")
+    parser.add_argument(
+        "--root", type=Path, default=REPOSITORY / ".bench", help="folder for data and results"
+    )
+    parser.add_argument("--baseline", help="also measure icestream at this commit, alternating")
     options = parser.parse_args()
     rows, results = [], []
     for name in options.cases:
@@ -121,21 +123,14 @@ def main() -> None:
             for result in group:
                 run_once(result)
                 engine = engine_label(result.case.engine, result.case.baseline)
-                told = f"  {name} {engine} ({number_of_run + 1}/{options.repeat})"
-                print(told, result.error or "done", file=sys.stderr, flush=True)
+                progress = f"  {name} {engine} ({number_of_run + 1}/{options.repeat})"
+                print(progress, result.error or "done", file=sys.stderr, flush=True)
         rows += [result.row(group[0]) for result in group]
         results += group
-    _save(options.root / "results", results)
+    save_results(options.root / "results", "merge", results)
     print_table(HEADER.split(), rows)
     if any(r.error for r in results if "icestream" in r.case.engine):
         sys.exit(1)
-
-
-def _save(folder: Path, results: list[MergeResult]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    content = {"machine": machine(), "results": [asdict(result) for result in results]}
-    path = folder / f"{time.strftime('%Y%m%dT%H%M%S')}-merge.json"
-    path.write_text(json.dumps(content, indent=2) + "\n")
 
 
 if __name__ == "__main__":

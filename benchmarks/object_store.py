@@ -1,9 +1,9 @@
-"""Reading ahead on an object store: `python -m benchmarks.object_store` (docs/design/0004).
+"""Read-ahead on an object store: `python -m benchmarks.object_store` (docs/design/0004).
 
-The table lies in moto's S3 server on the loopback, behind a proxy that delays each request and
-counts them. icestream reads it with blocks fetched ahead and without, and PyIceberg reads it too;
-each run has a process of its own. What counts are requests, and how many are under way at once: the
-server is a Python process, so that seconds say little.
+The table is on moto's S3 server on the loopback interface, behind a proxy that delays and counts
+requests. icestream reads it with and without read-ahead, and PyIceberg reads it, too. Each run is a
+new process. Compare the number of requests and how many run at once. The times mean little, because
+the server is a Python process.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 
-# First of all: for icestream's runs it imports icestream, which chooses Arrow's allocator.
-from benchmarks.case import Case  # isort: skip
+# Import this first: it may import icestream, which must choose Arrow's allocator.
+from benchmarks.cases.read_case import Case  # isort: skip
 
 import numpy as np
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from benchmarks import columns, engines
-from benchmarks.engines import ScanOptions
-from benchmarks.peaks import PeakMeter
-from benchmarks.results import Result, number, print_table
-from benchmarks.runner import REPOSITORY, TIMEOUT_SECONDS
+from benchmarks.cases import engines
+from benchmarks.cases.engines import ScanOptions
+from benchmarks.data import columns
+from benchmarks.measure.peaks import PeakMeter
+from benchmarks.measure.results import Result, number, print_table
+from benchmarks.measure.runner import REPOSITORY, TIMEOUT_SECONDS
 from tests.support.s3 import LatencyProxy, make_s3_catalog, s3_server
 from tests.support.tables import commit_files, write_parquet_file
 
@@ -47,14 +48,14 @@ COLUMNS += ("s", "first s", "arrow MB", "rss MB", "error")
 
 @dataclass(frozen=True, slots=True)
 class StoreCase(Case):
-    """A case whose table is behind an endpoint; `root` is where its catalog's database is."""
+    """A case whose table is behind an endpoint. `root` has the database of its catalog."""
 
     endpoint: str = ""
     prefetch: bool = True
 
     @property
     def label(self) -> str:
-        """The case for people."""
+        """Return the name of the case in the printed table."""
         return self.engine if self.prefetch else f"{self.engine}, 64 kB at a time"
 
 
@@ -70,7 +71,7 @@ class ObjectStoreBenchmark:
         self.failed = False
 
     def run(self) -> None:
-        """Make the table, run every case `repeat` times in turn, print medians."""
+        """Create the table, run the cases `repeat` times, alternating, and print medians."""
         table = self._fill()
         print(f"{self._describe(table)}; medians of {self._options.repeat}\n")
         results = [Result(case) for case in self._cases()]
@@ -115,7 +116,7 @@ class ObjectStoreBenchmark:
         yield StoreCase(engine="pyiceberg", order="-", **place)
 
     def _run_once(self, result: Result) -> None:
-        """Run a case in a fresh process, and add what the proxy saw to its figures."""
+        """Run a case in a fresh process, and add the counts of the proxy to its figures."""
         if result.error:
             return
         self._proxy.clear()
@@ -139,7 +140,7 @@ class ObjectStoreBenchmark:
         figures["latency_seconds"] = self._proxy.latency_seconds
         result.runs.append(figures)
         if figures["rows"] != self._rows:
-            result.error = f"gave {figures['rows']:,} rows instead of {self._rows:,}"
+            result.error = f"returned {figures['rows']:,} rows instead of {self._rows:,}"
 
 
 def _row(result: Result) -> list[str]:
@@ -162,7 +163,7 @@ def _row(result: Result) -> list[str]:
 
 
 def _rows(rng: np.random.Generator, start: int, rows: int) -> pa.Table:
-    """Six columns, 39 bytes a row in the file."""
+    """Generate six columns with 39 bytes per row in the file."""
     return pa.table(
         {
             "id": columns.sequence(start, rows),
@@ -183,12 +184,12 @@ def _catalog(folder: Path, endpoint: str) -> Iterator[Catalog]:
 
 
 def measure(case: StoreCase) -> dict[str, object]:
-    """Scan the case's table in this process and return figures as plain data."""
+    """Scan the table of a case in this process, and return the figures."""
     engines.prepare(case.engine)
     if not case.prefetch:
-        from icestream.read import units
+        from icestream.read.deliver import units
 
-        units.is_remote = lambda path: False  # asked there for nothing but fetching ahead
+        units.is_remote = lambda path: False  # only the read-ahead calls it there
     with _catalog(Path(case.root), case.endpoint) as catalog:
         table = catalog.load_table(TABLE)
         meter = PeakMeter()
@@ -208,18 +209,25 @@ def measure(case: StoreCase) -> dict[str, object]:
 
 
 def main() -> None:
-    """Run the benchmark, or the one case that is given as JSON; exit with 1 if a case failed."""
+    """Run the benchmark, or one case that is given as JSON. Exits with 1 if a case failed."""
     if sys.argv[1:] and sys.argv[1].startswith("{"):
         print(json.dumps(measure(StoreCase(**json.loads(sys.argv[1])))), flush=True)
-        os._exit(0)  # without waiting for threads that an engine left behind
+        os._exit(0)  # do not wait for threads of the engine
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--root", type=Path, default=Path(".bench"), help="where results go")
-    parser.add_argument("--memory", type=lambda text: text.split(","), default=["256MB", "64MB"])
-    parser.add_argument("--latency-ms", type=float, default=20.0, help="added to each request")
-    parser.add_argument("--files", type=int, default=FILES)
-    parser.add_argument("--row-groups", type=int, default=1, help="in each file")
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the full row count")
+    parser.add_argument("--root", type=Path, default=Path(".bench"), help="folder for results")
+    parser.add_argument(
+        "--memory",
+        type=lambda text: text.split(","),
+        default=["256MB", "64MB"],
+        help="memory limit",
+    )
+    parser.add_argument("--latency-ms", type=float, default=20.0, help="delay of each request")
+    parser.add_argument("--files", type=int, default=FILES, help="number of files")
+    parser.add_argument("--row-groups", type=int, default=1, help="row groups in each file")
+    parser.add_argument("--repeat", type=int, default=3, help="number of runs")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="fraction of the full number of rows"
+    )
     options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -1,7 +1,8 @@
-"""Runs the benchmark: `python -m benchmarks.run [--quick | --published | --scaling | --s16]`.
+"""Read benchmarks: `python -m benchmarks.run [--quick | --published | --scaling | --huge-file]`.
 
-Without a mode: every data set of the goal table, with PyIceberg, raw PyArrow, icestream and, where
-`.venv-peers` exists, the peers. Data sets are generated when they are missing.
+Without a mode, the suite reads every data set that has a goal, with PyIceberg, raw PyArrow and
+icestream. If `.venv-peers` exists, it also runs Polars, Daft and DuckDB. Missing data sets are
+generated first.
 """
 
 from __future__ import annotations
@@ -11,20 +12,20 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.baseline import commits, engine_label
-from benchmarks.case import Case
-from benchmarks.datasets import S15_ROWS, DatasetInfo, ensure
-from benchmarks.engines import BATCH_ROWS, ENGINES
-from benchmarks.goals import GOALS, find_goal, judge
-from benchmarks.memory_group import memory_group
-from benchmarks.results import Result, number, print_table
-from benchmarks.runner import PEERS_PYTHON, run_all, run_once, warm
+from benchmarks.cases.engines import BATCH_ROWS, ENGINES
+from benchmarks.cases.read_case import Case
+from benchmarks.datasets import SIZE_ROWS, DatasetInfo, ensure
+from benchmarks.measure.baseline import commits, engine_label
+from benchmarks.measure.goals import GOALS, find_goal, judge
+from benchmarks.measure.memory_group import memory_group
+from benchmarks.measure.results import Result, number, print_table
+from benchmarks.measure.runner import PEERS_PYTHON, run_all, run_once, warm
 
 QUICK_SCALE = 0.01
-S15_VARIANTS = {"Parquet": "s15", "Parquet as Java writes": "s15j", "ORC": "s15o"}
-S15_BATCH_ROWS = 1000
-S15_BOUND = 0.1
-S16_LIMIT_BYTES = 1_000_000_000
+SIZE_VARIANTS = {"Parquet": "size", "Parquet as Java writes": "sizej", "ORC": "sizeo"}
+SIZE_BATCH_ROWS = 1000
+SIZE_BOUND = 0.1
+HUGE_LIMIT_BYTES = 1_000_000_000
 GOAL_HEADER = (
     "set engine limit order Mrows/s x-pyiceberg first-s x-pyiceberg cpu-s arrow-MB rss-MB goal"
 )
@@ -32,7 +33,7 @@ PUBLISHED_ORDERS = ("task", *(f"arrival:{streams}" for streams in (1, 2, 4, 8, 1
 
 
 class Benchmark:
-    """One run of the benchmark: its options, and whether anything of ours failed."""
+    """One run of the benchmark. `failed` says whether a case of icestream failed."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
@@ -41,7 +42,7 @@ class Benchmark:
         self.failed = False
 
     def goals(self) -> None:
-        """Every data set of the goal table with every engine, against the goals."""
+        """Read each data set with each engine, and compare the results with the goals."""
         rows = []
         for dataset in self._options.sets or dict.fromkeys(goal.dataset for goal in GOALS):
             info = self._ready(dataset)
@@ -57,7 +58,7 @@ class Benchmark:
         print_table(GOAL_HEADER.split(), rows)
 
     def published(self) -> None:
-        """The published shape (S2.8): rows/s, first record, peak Arrow memory by configuration."""
+        """Read set a in every order: rows/s, time to the first record, peak of Arrow memory."""
         info = self._ready("a")
         memory = (self._options.memory or ["256MB"])[0]
         results = [self._result(info, "pyiceberg")]
@@ -81,10 +82,10 @@ class Benchmark:
         print_table(header, rows)
 
     def scaling(self) -> None:
-        """Peak while streaming against the whole table in memory (S1.5): below 0.1."""
+        """Compare the peak while streaming with the size of the whole table in memory."""
         rows = []
-        for kind, prefix in S15_VARIANTS.items():
-            for count in S15_ROWS:
+        for kind, prefix in SIZE_VARIANTS.items():
+            for count in SIZE_ROWS:
                 info = self._ready(f"{prefix}_{count}")
                 memory = (self._options.memory or [None])[0]
                 result = self._result(
@@ -92,7 +93,7 @@ class Benchmark:
                     "icestream",
                     memory=memory,
                     order="arrival:1",
-                    batch_rows=S15_BATCH_ROWS,
+                    batch_rows=SIZE_BATCH_ROWS,
                     materialise=True,
                 )
                 self._run(info, [result])
@@ -100,16 +101,16 @@ class Benchmark:
         header = ["format", "rows", "streaming MB", "materialised MB", "ratio", "rss MB", "bound"]
         print_table(header, rows)
 
-    def s16(self) -> None:
-        """A file larger than the worker (S1.6): ORC with 1.6M stripes in a process of 1 GB."""
-        info = self._ready("s16")
+    def huge_file(self) -> None:
+        """Read a file that is larger than memory: ORC with 1.6M stripes in a process of 1 GB."""
+        info = self._ready("huge")
         memory = (self._options.memory or ["256MB"])[0]
         result = self._result(info, "icestream", memory=memory)
         try:
-            with memory_group(S16_LIMIT_BYTES) as group:
+            with memory_group(HUGE_LIMIT_BYTES) as group:
                 run_once(result, info.rows, join_group=group.join)
                 peak = group.peak_bytes()
-            limit = f"cgroup of {S16_LIMIT_BYTES / 1e6:,.0f} MB, {peak / 1e6:,.0f} MB used at most"
+            limit = f"cgroup of {HUGE_LIMIT_BYTES / 1e6:,.0f} MB, {peak / 1e6:,.0f} MB peak"
         except OSError as error:
             print(f"no memory cgroup ({error}): peak RSS is reported without a limit")
             run_once(result, info.rows)
@@ -185,7 +186,7 @@ class Benchmark:
         if result.case.engine != "icestream" or result.case.baseline:
             return result.error or ""
         goal = find_goal(result.case.dataset, result.case.memory)
-        # The goals are for full size; below it the fixed costs of a scan decide.
+        # The goals are for full size. Below it, the fixed costs of a scan dominate.
         if goal is None or self._options.scale < 1:
             return result.error or "no goal for this size and limit"
         verdict = judge(goal, result, pyiceberg, pyarrow)
@@ -199,7 +200,7 @@ class Benchmark:
         elif self._options.scale < 1:
             verdict = "none for this size"
         else:
-            verdict = "met" if ratio < S15_BOUND else f"missed: {ratio:.3f} >= {S15_BOUND}"
+            verdict = "met" if ratio < SIZE_BOUND else f"missed: {ratio:.3f} >= {SIZE_BOUND}"
         return [
             kind,
             f"{info.rows:,}",
@@ -220,29 +221,49 @@ def _words(text: str) -> list[str]:
 
 
 def main() -> None:
-    """Run what the command line asks for; exit with 1 if a case of ours failed."""
+    """Run the chosen modes. Exits with 1 if a case of icestream failed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--published", action="store_true", help="set a in every order (S2.8)")
-    parser.add_argument("--scaling", action="store_true", help="memory against rows (S1.5)")
-    parser.add_argument("--s16", action="store_true", help="3.8 GB ORC in a 1 GB process (S1.6)")
-    parser.add_argument("--quick", action="store_true", help="everything, small: a smoke test")
-    parser.add_argument("--root", type=Path, default=Path(".bench"))
-    parser.add_argument("--sets", type=_words, help="such as a,b8 (default: all with a goal)")
-    parser.add_argument("--engines", type=_words, help=f"out of {','.join(ENGINES)}")
-    parser.add_argument("--memory", type=_words, help="icestream's limits, such as 64MB,1GB")
-    parser.add_argument("--order", type=_words, default=["task"], help="such as task,arrival:2")
-    parser.add_argument("--repeat", type=int, default=1, help="times: median; peaks: the worst")
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the full row counts")
-    parser.add_argument("--baseline", help="measure icestream at this commit, too, in turns")
+    parser.add_argument("--published", action="store_true", help="read set a in every order")
+    parser.add_argument(
+        "--scaling",
+        action="store_true",
+        help="compare memory while streaming with the size of the table",
+    )
+    parser.add_argument(
+        "--huge-file", action="store_true", help="read 3.8 GB of ORC in a process of 1 GB"
+    )
+    parser.add_argument("--quick", action="store_true", help="run all modes with 1%% of the rows")
+    parser.add_argument(
+        "--root", type=Path, default=Path(".bench"), help="folder for data and results"
+    )
+    parser.add_argument(
+        "--sets", type=_words, help="data sets, such as a,b8 (default: all that have a goal)"
+    )
+    parser.add_argument("--engines", type=_words, help=f"engines: {','.join(ENGINES)}")
+    parser.add_argument(
+        "--memory", type=_words, help="memory limits of icestream, such as 64MB,1GB"
+    )
+    parser.add_argument(
+        "--order", type=_words, default=["task"], help="orders of icestream, such as task,arrival:2"
+    )
+    parser.add_argument(
+        "--repeat", type=int, default=1, help="number of runs: median of times, worst of peaks"
+    )
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="fraction of the full number of rows"
+    )
+    parser.add_argument("--baseline", help="also measure icestream at this commit, alternating")
     options = parser.parse_args()
     if unknown := set(options.engines or ()) - set(ENGINES):
-        parser.error(f"no engine {', '.join(sorted(unknown))}: choose from {', '.join(ENGINES)}")
+        parser.error(
+            f"unknown engine {', '.join(sorted(unknown))}: choose from {', '.join(ENGINES)}"
+        )
     if options.quick:
         options.scale = QUICK_SCALE
     benchmark = Benchmark(options)
-    chosen = [name for name in ("published", "scaling", "s16") if getattr(options, name)]
+    chosen = [name for name in ("published", "scaling", "huge_file") if getattr(options, name)]
     if options.quick:
-        chosen = ["goals", "published", "scaling", "s16"]
+        chosen = ["goals", "published", "scaling", "huge_file"]
     for mode in chosen or ["goals"]:
         getattr(benchmark, mode)()
     sys.exit(benchmark.failed)

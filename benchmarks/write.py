@@ -1,31 +1,29 @@
-"""Writes beside the peers: `python -m benchmarks.write [--quick] [--cases ...] [--engines ...]`.
+"""Write benchmarks: `python -m benchmarks.write [--quick] [--cases ...] [--engines ...]`.
 
-Every case runs in a fresh process into a new table. Seconds are compared with PyIceberg's of the
-same run; peaks of resident memory are the worst of the repeats.
+Each case runs in a fresh process and writes a new table. Times are compared with PyIceberg's of the
+same run. Peaks of resident memory are from the worst run.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import statistics
 import sys
 import tempfile
-import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.baseline import commits, engine_label
-from benchmarks.results import machine, number, print_table
-from benchmarks.runner import PEERS_PYTHON, REPOSITORY, CaseError, run_module
-from benchmarks.write_case import ENGINES, WriteCase
+from benchmarks.cases.write_case import ENGINES, WriteCase
+from benchmarks.measure.baseline import commits, engine_label
+from benchmarks.measure.results import number, print_table, save_results
+from benchmarks.measure.runner import PEERS_PYTHON, REPOSITORY, CaseError, run_module
 
 QUICK_SCALE = 0.01
 PEERS = ("polars", "daft", "deltalake")
 MEMORY = {"random1000": "128MB", "random10000": "128MB", "sorted1000": "128MB"}
-# Polars writes unpartitioned tables only; the rest is about icestream alone.
+# The engines of each case.
 CASES = {
     "narrow": tuple(ENGINES),
     "narrow10": ("icestream",),
@@ -48,11 +46,11 @@ class WriteResult:
     error: str = ""
 
     def seconds(self) -> float | None:
-        """Median seconds."""
+        """Return the median time."""
         return self._median("seconds")
 
     def row(self, base: WriteResult | None) -> list[str]:
-        """A line of the printed table."""
+        """Return a line of the printed table."""
         theirs = base.seconds() if base else None
         mine = self.seconds()
         last = self.runs[-1] if self.runs else {}
@@ -77,11 +75,11 @@ class WriteResult:
 
 
 def run_once(result: WriteResult) -> None:
-    """Run a case once more in a fresh process, in a folder that is removed afterwards."""
+    """Run a case in a fresh process, in a folder that is removed afterwards."""
     case = result.case
     shutil.rmtree(case.folder, ignore_errors=True)
     try:
-        figures = run_module("benchmarks.write_case", case, is_peer=case.engine in PEERS)
+        figures = run_module("benchmarks.cases.write_case", case, is_peer=case.engine in PEERS)
     except CaseError as error:
         result.error = str(error)
         return
@@ -93,15 +91,21 @@ def run_once(result: WriteResult) -> None:
 
 
 def main() -> None:
-    """Run the cases that were asked for and print a table."""
+    """Run the chosen cases, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a hundredth of the rows")
-    parser.add_argument("--scale", type=float, help="this part of the rows")
-    parser.add_argument("--cases", type=lambda text: text.split(","), default=list(CASES))
-    parser.add_argument("--engines", type=lambda text: text.split(","), default=list(ENGINES))
-    parser.add_argument("--repeat", type=int, default=1)
-    parser.add_argument("--root", type=Path, default=REPOSITORY / ".bench")
-    parser.add_argument("--baseline", help="measure icestream at this commit, too, in turns")
+    parser.add_argument("--quick", action="store_true", help="use 1%% of the rows")
+    parser.add_argument("--scale", type=float, help="fraction of the rows")
+    parser.add_argument(
+        "--cases", type=lambda text: text.split(","), default=list(CASES), help="cases to run"
+    )
+    parser.add_argument(
+        "--engines", type=lambda text: text.split(","), default=list(ENGINES), help="engines to run"
+    )
+    parser.add_argument("--repeat", type=int, default=1, help="number of runs")
+    parser.add_argument(
+        "--root", type=Path, default=REPOSITORY / ".bench", help="folder for data and results"
+    )
+    parser.add_argument("--baseline", help="also measure icestream at this commit, alternating")
     options = parser.parse_args()
     options.root.mkdir(parents=True, exist_ok=True)
     rows, results = [], []
@@ -126,22 +130,15 @@ def main() -> None:
                 for result in group:
                     run_once(result)
                     engine = engine_label(result.case.engine, result.case.baseline)
-                    told = f"  {name} {engine} ({number_of_run + 1}/{options.repeat})"
-                    print(told, result.error or "done", file=sys.stderr, flush=True)
+                    progress = f"  {name} {engine} ({number_of_run + 1}/{options.repeat})"
+                    print(progress, result.error or "done", file=sys.stderr, flush=True)
             base = next((r for r in group if r.case.engine == "pyiceberg"), None)
             rows += [result.row(base) for result in group]
             results += group
-    _save(options.root / "results", results)
+    save_results(options.root / "results", "write", results)
     print_table(HEADER.split(), rows)
     if any(r.error for r in results if r.case.engine == "icestream"):
         sys.exit(1)
-
-
-def _save(folder: Path, results: list[WriteResult]) -> None:
-    folder.mkdir(exist_ok=True)
-    content = {"machine": machine(), "results": [asdict(result) for result in results]}
-    path = folder / f"{time.strftime('%Y%m%dT%H%M%S')}-write.json"
-    path.write_text(json.dumps(content, indent=2) + "\n")
 
 
 if __name__ == "__main__":

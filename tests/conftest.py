@@ -15,6 +15,7 @@ _CONFORMANCE = "tests/conformance/"
 _OF_THE_TESTS = "tests/unit/support/"
 _ON_THE_JVM = (_SPARK, _CONFORMANCE)
 _DOCUMENTS = "tests/docs/test_documents.py"
+_KILLED = "tests/spark/test_killed_loads.py"
 # Folders with few tests that take long. At the end of a run, one process would work on them alone.
 _FIRST = (*_ON_THE_JVM, _DOCUMENTS, "tests/torture/", "tests/memory/", "tests/fault/")
 _JVM_SECONDS = 900
@@ -78,9 +79,10 @@ def _redundant(items: list[pytest.Item]) -> list[pytest.Item]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Run the tests of a file in one process, and all tests that start a JVM in two processes.
+    """Run the tests of a file in one process, and nearly all that start a JVM in two processes.
 
-    A JVM takes long to start and to warm up. With more than two at once, Spark's timeouts pass.
+    A JVM takes long to start and to warm up, and with many at once Spark's timeouts pass. Killed
+    loads have a third process, as they wait more than they work.
     """
     from xdist.scheduler import LoadFileScheduling
 
@@ -88,9 +90,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class _Together(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            if nodeid.startswith(_CONFORMANCE):
+            if nodeid.startswith((_CONFORMANCE, _DOCUMENTS)):
                 return _CONFORMANCE
-            if nodeid.startswith((_SPARK, _DOCUMENTS)):
+            if nodeid.startswith(_SPARK) and not nodeid.startswith(_KILLED):
                 return _SPARK
             return super()._split_scope(nodeid)
 

@@ -1,4 +1,4 @@
-"""Apache Iceberg from Python, inside a memory limit that you set.
+"""Read and write Apache Iceberg tables from Python within a memory limit that you set.
 
 ```python
 import icestream as ice
@@ -7,13 +7,12 @@ for batch in ice.scan(table, where="price > 10", memory="64MB"):
     ...  # pa.RecordBatch
 ```
 
-Importing this module is cheap: PyArrow and PyIceberg are imported with the first name that needs
-them.
+Importing this module is fast: PyArrow and PyIceberg are imported on first use.
 
-It also makes jemalloc Arrow's allocator, provided that PyArrow has not been imported yet and that
-`ARROW_DEFAULT_MEMORY_POOL` (Arrow's own setting, which wins) is not set: decoding page by page
-frees and allocates small buffers all the time, and jemalloc is the one that keeps the process near
-the bytes in use, once it is told (`JE_ARROW_MALLOC_CONF`) to give freed pages back soon.
+The import also selects jemalloc as Arrow's allocator, unless PyArrow is already imported or you set
+`ARROW_DEFAULT_MEMORY_POOL`. Decoding page by page allocates and frees many small buffers. jemalloc
+is configured to return freed pages soon (`JE_ARROW_MALLOC_CONF`), which keeps the size of the
+process close to the bytes in use.
 """
 
 import logging as _logging
@@ -23,9 +22,10 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
-from icestream.machine import allocator_variables as _allocator_variables
+from icestream.memory.machine import allocator_variables as _allocator_variables
+from icestream.report.version import __version__
 
-# The application decides where log lines go. Without this, warnings would go to stderr.
+# The application decides where log lines go. Without this handler, warnings would go to stderr.
 _logging.getLogger("icestream").addHandler(_logging.NullHandler())
 
 if "pyarrow" not in _sys.modules:
@@ -33,11 +33,6 @@ if "pyarrow" not in _sys.modules:
         _os.environ.setdefault(_name, _value)
 
 if _TYPE_CHECKING:
-    from icestream.commit.append import append
-    from icestream.commit.commit_files import commit_files
-    from icestream.commit.delete import delete
-    from icestream.commit.overwrite import overwrite
-    from icestream.commit.write_files import write_files, write_target
     from icestream.errors import (
         CatalogError,
         ChecksFailedError,
@@ -67,102 +62,72 @@ if _TYPE_CHECKING:
         WriteError,
         WriterClosedError,
     )
-    from icestream.memory import MemoryBudget
+    from icestream.memory.budget import MemoryBudget
+    from icestream.operations.append import append
+    from icestream.operations.commit_files import commit_files
+    from icestream.operations.delete import delete
+    from icestream.operations.merge.merge import merge
+    from icestream.operations.overwrite import overwrite
+    from icestream.operations.upkeep.compact import compact
+    from icestream.operations.upkeep.health import health
+    from icestream.operations.upkeep.orphans import orphans
+    from icestream.operations.write_files import write_files, write_target
     from icestream.pipeline.load import load
     from icestream.pipeline.load_plan import LoadPlan
-    from icestream.pipeline.load_progress import LoadProgress
-    from icestream.pipeline.load_report import LoadReport
+    from icestream.pipeline.reports.load_progress import LoadProgress
+    from icestream.pipeline.reports.load_report import LoadReport
+    from icestream.pipeline.reports.run_report import RunPlan, RunReport
     from icestream.pipeline.run import run
-    from icestream.pipeline.run_report import RunPlan, RunReport
     from icestream.read.order import ArrivalOrder, TaskOrder
     from icestream.read.scan import Scan, read_splits, scan
     from icestream.read.split import Split
-    from icestream.report import (
+    from icestream.report.scan_report import ScanExplanation, ScanReport
+    from icestream.report.upkeep_report import (
         CompactReport,
         HealthReport,
-        MergeReport,
         OrphanFile,
         OrphansReport,
         PartitionHealth,
-        ScanExplanation,
-        ScanReport,
         SizeBucket,
-        WriteReport,
     )
-    from icestream.upkeep.compact import compact
-    from icestream.upkeep.health import health
-    from icestream.upkeep.orphans import orphans
-    from icestream.upsert.merge import merge
+    from icestream.report.write_report import MergeReport, WriteReport
     from icestream.write.new_file import NewFile
     from icestream.write.target import WriteTarget
 
-__version__ = "0.1.0.dev0"
 
 _HOMES = {
-    "icestream.commit.append": ("append",),
-    "icestream.commit.commit_files": ("commit_files",),
-    "icestream.commit.delete": ("delete",),
-    "icestream.commit.overwrite": ("overwrite",),
-    "icestream.commit.write_files": ("write_files", "write_target"),
-    "icestream.errors": (
-        "CatalogError",
-        "ChecksFailedError",
-        "CommitConflictError",
-        "CommitError",
-        "CommitUnknownError",
-        "CorruptFileError",
-        "CredentialsExpiredError",
-        "DuplicateKeysError",
-        "FileMissingError",
-        "IcestreamError",
-        "InvalidArgumentError",
-        "InvalidDataError",
-        "MemoryBudgetError",
-        "MissingExtraError",
-        "ProjectionError",
-        "ReadError",
-        "RunFailedError",
-        "ScanClosedError",
-        "SchemaMismatchError",
-        "SourceError",
-        "StreamError",
-        "TaskFailedError",
-        "TransientReadError",
-        "UnknownColumnError",
-        "UnsupportedFeatureError",
-        "WriteError",
-        "WriterClosedError",
-    ),
-    "icestream.memory": ("MemoryBudget",),
+    "icestream.operations.append": ("append",),
+    "icestream.operations.commit_files": ("commit_files",),
+    "icestream.operations.delete": ("delete",),
+    "icestream.operations.overwrite": ("overwrite",),
+    "icestream.operations.write_files": ("write_files", "write_target"),
+    "icestream.memory.budget": ("MemoryBudget",),
     "icestream.pipeline.load": ("load",),
     "icestream.pipeline.load_plan": ("LoadPlan",),
-    "icestream.pipeline.load_progress": ("LoadProgress",),
-    "icestream.pipeline.load_report": ("LoadReport",),
+    "icestream.pipeline.reports.load_progress": ("LoadProgress",),
+    "icestream.pipeline.reports.load_report": ("LoadReport",),
     "icestream.pipeline.run": ("run",),
-    "icestream.pipeline.run_report": ("RunPlan", "RunReport"),
+    "icestream.pipeline.reports.run_report": ("RunPlan", "RunReport"),
     "icestream.read.order": ("ArrivalOrder", "TaskOrder"),
     "icestream.read.scan": ("Scan", "read_splits", "scan"),
     "icestream.read.split": ("Split",),
-    "icestream.report": (
+    "icestream.report.scan_report": ("ScanExplanation", "ScanReport"),
+    "icestream.report.upkeep_report": (
         "CompactReport",
         "HealthReport",
-        "MergeReport",
         "OrphanFile",
         "OrphansReport",
         "PartitionHealth",
-        "ScanExplanation",
-        "ScanReport",
         "SizeBucket",
-        "WriteReport",
     ),
-    "icestream.upkeep.compact": ("compact",),
-    "icestream.upkeep.health": ("health",),
-    "icestream.upkeep.orphans": ("orphans",),
-    "icestream.upsert.merge": ("merge",),
+    "icestream.report.write_report": ("MergeReport", "WriteReport"),
+    "icestream.operations.upkeep.compact": ("compact",),
+    "icestream.operations.upkeep.health": ("health",),
+    "icestream.operations.upkeep.orphans": ("orphans",),
+    "icestream.operations.merge.merge": ("merge",),
     "icestream.write.new_file": ("NewFile",),
     "icestream.write.target": ("WriteTarget",),
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "ArrivalOrder",
@@ -230,6 +195,9 @@ __all__ = [
     "write_files",
     "write_target",
 ]
+
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_HOME_OF |= {name: "icestream.errors" for name in __all__ if name.endswith("Error")}
 
 
 def __getattr__(name: str) -> _Any:

@@ -1,4 +1,4 @@
-"""`python -m icestream` is `icestream`."""
+"""Run `python -m icestream` as the command `icestream`."""
 
 from icestream.cli.main import main
 

@@ -1,31 +1,31 @@
-"""Every error icestream raises, grouped by what a handler would do.
+"""All errors that icestream raises, grouped by what a handler would do.
 
 ```
 IcestreamError
-├── InvalidArgumentError (ValueError)    change the call: bad memory, batch size, filter
-│   └── UnknownColumnError               ... a column that the schema does not have
-├── MemoryBudgetError (MemoryError)      raise `memory`: carries needed_bytes and limit_bytes
-├── SchemaMismatchError (ValueError)     cast the stream, or choose another schema_mode: differences
-├── InvalidDataError (ValueError)        mend a value: null, overflow, out of range; carries column
-│   └── DuplicateKeysError               ... rows to be merged have the same key; carries examples
-├── SourceError                          a file that was to be loaded is missing, or can't be read
-├── UnsupportedFeatureError              the table uses something icestream does not do
+├── InvalidArgumentError (ValueError)    change the call: memory, batch size, filter, ...
+│   └── UnknownColumnError               ... a column is not in the schema
+├── MemoryBudgetError (MemoryError)      raise `memory`: see needed_bytes and limit_bytes
+├── SchemaMismatchError (ValueError)     cast the stream or change schema_mode: see differences
+├── InvalidDataError (ValueError)        fix a value (null, overflow, out of range): see column
+│   └── DuplicateKeysError               ... several rows of a merge have one key: see examples
+├── SourceError                          a source file is missing or can't be read
+├── UnsupportedFeatureError              the table uses a feature that icestream does not support
 ├── MissingExtraError (ImportError)      `pip install` the extra that the message names
 ├── CatalogError                         the catalog or the table's metadata could not be read
-├── ReadError                            a file could not be read: carries path and split
-│   ├── FileMissingError                 ... it is gone, but the table refers to it
-│   ├── CorruptFileError                 ... it is there but damaged, truncated or not of its format
-│   ├── ProjectionError                  ... its schema can't be projected to the table's
-│   └── TransientReadError               ... storage kept failing after every retry: try again later
-├── WriteError                           a file could not be written: carries path; nothing is left
-├── CredentialsExpiredError              the store's credentials are too old: load the table again
-├── TaskFailedError                      a task on a cluster failed for good: the cause says why
-├── StreamError                          a stream can't go on from its checkpoint: the table changed
-├── RunFailedError                       loads of a pipeline failed: carries their names, and report
-│   └── ChecksFailedError                ... by tests on their results: nothing of them is published
-├── CommitError                          the commit did not happen, or it is not known
-│   ├── CommitConflictError              ... refused beside another change: nothing is left
-│   └── CommitUnknownError               ... not known: look for snapshot_id; no file was deleted
+├── ReadError                            a file of the table could not be read: see path and split
+│   ├── FileMissingError                 ... the table refers to it, but it does not exist
+│   ├── CorruptFileError                 ... it is damaged, truncated or in another format
+│   ├── ProjectionError                  ... its schema can't be projected to the table's schema
+│   └── TransientReadError               ... all retries failed: try again later
+├── WriteError                           a file could not be written; written files were deleted
+├── CredentialsExpiredError              the store's credentials expired: load the table again
+├── TaskFailedError                      a task on a cluster failed in all attempts: see the cause
+├── StreamError                          a stream can't continue from its checkpoint
+├── RunFailedError                       loads of a pipeline failed: see failed and report
+│   └── ChecksFailedError                ... their checks failed: their results are not published
+├── CommitError                          the commit failed, or its outcome is unknown
+│   ├── CommitConflictError              ... another change conflicts; written files were deleted
+│   └── CommitUnknownError               ... outcome unknown: look for snapshot_id; files are kept
 ├── ScanClosedError                      the scan was used after it was closed
 └── WriterClosedError                    a writer was used after it ended
 ```
@@ -35,23 +35,34 @@ from __future__ import annotations
 
 
 class IcestreamError(Exception):
-    """Base of every error that icestream raises on purpose."""
+    """Base class of all errors that icestream raises."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        attributes = {key: value for key, value in vars(self).items() if key != "__notes__"}
+        return _rebuild, (type(self), str(self), attributes), vars(self)
+
+
+def _rebuild(
+    kind: type[IcestreamError], message: str, attributes: dict[str, object]
+) -> IcestreamError:
+    """Unpickle an error: its attributes are the keyword arguments of its class."""
+    return kind(message, **attributes)
 
 
 class InvalidArgumentError(IcestreamError, ValueError):
-    """An argument can't be used as given."""
+    """An argument is not valid."""
 
 
 class UnknownColumnError(InvalidArgumentError):
-    """A column that was asked for is not in the schema."""
+    """A requested column is not in the schema."""
 
 
 class MemoryBudgetError(IcestreamError, MemoryError):
-    """The memory limit is below what the work needs.
+    """The operation needs more memory than the limit allows.
 
     Attributes:
-        needed_bytes: What was measured to be needed.
-        limit_bytes: What was allowed.
+        needed_bytes: A limit that is large enough.
+        limit_bytes: The current limit.
     """
 
     def __init__(self, message: str, *, needed_bytes: int, limit_bytes: int) -> None:
@@ -59,16 +70,9 @@ class MemoryBudgetError(IcestreamError, MemoryError):
         self.needed_bytes = needed_bytes
         self.limit_bytes = limit_bytes
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_budget_error, (str(self), self.needed_bytes, self.limit_bytes)
-
-
-def _rebuild_budget_error(message: str, needed: int, limit: int) -> MemoryBudgetError:
-    return MemoryBudgetError(message, needed_bytes=needed, limit_bytes=limit)
-
 
 class SchemaMismatchError(IcestreamError, ValueError):
-    """The stream's columns do not fit the table's.
+    """The columns of the stream do not match those of the table.
 
     Attributes:
         differences: Each difference, as a sentence.
@@ -78,56 +82,33 @@ class SchemaMismatchError(IcestreamError, ValueError):
         super().__init__(message)
         self.differences = differences
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_mismatch, (str(self), self.differences)
-
-
-def _rebuild_mismatch(message: str, differences: tuple[str, ...]) -> SchemaMismatchError:
-    return SchemaMismatchError(message, differences=differences)
-
 
 class InvalidDataError(IcestreamError, ValueError):
-    """A value of the stream can't be stored.
+    """A value of the stream can't be stored in the table.
 
     Attributes:
-        column: The column, with dots for nested ones.
+        column: The column. Names of nested columns are joined with dots.
     """
 
     def __init__(self, message: str, *, column: str) -> None:
         super().__init__(message)
         self.column = column
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_invalid_data, (str(self), self.column)
-
-
-def _rebuild_invalid_data(message: str, column: str) -> InvalidDataError:
-    return InvalidDataError(message, column=column)
-
 
 class DuplicateKeysError(InvalidDataError):
-    """Rows of a stream have the same key, and nothing says which of them counts.
+    """Several rows of a stream have the same key, and no rule says which of them to use.
 
     Attributes:
-        examples: Some of the keys, as text.
+        examples: Some of the duplicate keys, as text.
     """
 
     def __init__(self, message: str, *, column: str, examples: tuple[str, ...]) -> None:
         super().__init__(message, column=column)
         self.examples = examples
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_duplicate_keys, (str(self), self.column, self.examples)
-
-
-def _rebuild_duplicate_keys(
-    message: str, column: str, examples: tuple[str, ...]
-) -> DuplicateKeysError:
-    return DuplicateKeysError(message, column=column, examples=examples)
-
 
 class SourceError(IcestreamError):
-    """A file that was to be loaded is missing, or can't be read. The message says which."""
+    """A source file is missing or can't be read. The message names it."""
 
 
 class UnsupportedFeatureError(IcestreamError):
@@ -139,7 +120,7 @@ class MissingExtraError(IcestreamError, ImportError):
 
 
 class CatalogError(IcestreamError):
-    """The catalog, or the table's metadata, could not be read."""
+    """The catalog or the table's metadata could not be read."""
 
 
 class ReadError(IcestreamError):
@@ -147,7 +128,7 @@ class ReadError(IcestreamError):
 
     Attributes:
         path: The file.
-        split: The id of the split being read, if one was.
+        split: The id of the split that was being read, if any.
     """
 
     def __init__(self, message: str, *, path: str, split: str | None = None) -> None:
@@ -155,22 +136,13 @@ class ReadError(IcestreamError):
         self.path = path
         self.split = split
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_read_error, (type(self), str(self), self.path, self.split)
-
-
-def _rebuild_read_error(
-    kind: type[ReadError], message: str, path: str, split: str | None
-) -> ReadError:
-    return kind(message, path=path, split=split)
-
 
 class FileMissingError(ReadError):
     """A file that the table refers to does not exist."""
 
 
 class CorruptFileError(ReadError):
-    """A file is damaged, truncated, or not of the format it claims."""
+    """A file is damaged, truncated or not in its declared format."""
 
 
 class ProjectionError(ReadError):
@@ -178,7 +150,7 @@ class ProjectionError(ReadError):
 
 
 class TransientReadError(ReadError):
-    """Storage kept failing until the retries were used up."""
+    """Storage failed in the first attempt and in all retries."""
 
 
 class ScanClosedError(IcestreamError):
@@ -186,7 +158,7 @@ class ScanClosedError(IcestreamError):
 
 
 class WriteError(IcestreamError):
-    """A file could not be written. The files of the write have been deleted.
+    """A file could not be written. icestream has deleted the files of this write.
 
     Attributes:
         path: The file.
@@ -196,19 +168,12 @@ class WriteError(IcestreamError):
         super().__init__(message)
         self.path = path
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_write_error, (str(self), self.path)
-
-
-def _rebuild_write_error(message: str, path: str) -> WriteError:
-    return WriteError(message, path=path)
-
 
 class CredentialsExpiredError(IcestreamError):
-    """Credentials for storage have expired, and there are no new ones. Load the table again.
+    """Credentials for storage have expired and could not be renewed. Load the table again.
 
-    In this process icestream asks the catalog for new ones first. Files of a write have been
-    deleted, as far as that was possible.
+    icestream asks the catalog for new credentials first, if this process has the catalog. It has
+    deleted the files of a write, as far as that was possible.
 
     Attributes:
         path: The file that could not be read or written.
@@ -218,28 +183,21 @@ class CredentialsExpiredError(IcestreamError):
         super().__init__(message)
         self.path = path
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_expired, (str(self), self.path)
-
-
-def _rebuild_expired(message: str, path: str) -> CredentialsExpiredError:
-    return CredentialsExpiredError(message, path=path)
-
 
 class TaskFailedError(IcestreamError):
-    """A task of a job failed as often as it may. The files of the write have been deleted."""
+    """A task of a job failed in all its attempts. The files of the write have been deleted."""
 
 
 class StreamError(IcestreamError):
-    """A stream can't go on from where it stands. The message says why, and what would help."""
+    """A stream can't continue from its checkpoint. The message says why, and what would help."""
 
 
 class RunFailedError(IcestreamError):
-    """Loads of a pipeline failed. The error of the first of them is the cause.
+    """Loads of a pipeline failed. The first error is the cause.
 
     Attributes:
-        failed: The names of the loads.
-        report: What became of each load, as a `RunReport`; None while the run goes on.
+        failed: The names of the loads that failed.
+        report: The `RunReport` with the result of each load. None while the run goes on.
     """
 
     def __init__(
@@ -249,45 +207,29 @@ class RunFailedError(IcestreamError):
         self.failed = failed
         self.report = report
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_run_failed, (type(self), str(self), self.failed, self.report)
-
-
-def _rebuild_run_failed(
-    kind: type[RunFailedError], message: str, failed: tuple[str, ...], report: object | None
-) -> RunFailedError:
-    return kind(message, failed=failed, report=report)
-
 
 class ChecksFailedError(RunFailedError):
-    """Tests on the result of a load failed: nothing of it was published."""
+    """Checks on the result of a load failed. The result was not published."""
 
 
 class CommitError(IcestreamError):
-    """A commit did not happen, or it is not known whether it did."""
+    """A commit failed, or its outcome is unknown."""
 
 
 class CommitConflictError(CommitError):
-    """A commit was refused because of another one. The files of the write have been deleted."""
+    """A commit conflicts with a concurrent one. The files of the write have been deleted."""
 
 
 class CommitUnknownError(CommitError):
-    """The catalog gave no answer, and the snapshot could not be looked up. No file was deleted.
+    """The catalog did not answer, and the snapshot could not be looked up. No file was deleted.
 
     Attributes:
-        snapshot_id: What to look for in the table: if it is there, the commit happened.
+        snapshot_id: The snapshot to look for. If the table has it, the commit succeeded.
     """
 
     def __init__(self, message: str, *, snapshot_id: int) -> None:
         super().__init__(message)
         self.snapshot_id = snapshot_id
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_unknown, (str(self), self.snapshot_id)
-
-
-def _rebuild_unknown(message: str, snapshot_id: int) -> CommitUnknownError:
-    return CommitUnknownError(message, snapshot_id=snapshot_id)
 
 
 class WriterClosedError(IcestreamError):

@@ -9,7 +9,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import icestream as ice
 import icestream.spark as ice_spark
-from icestream.spark.types import spark_schema
+from icestream.spark.arrow.types import spark_schema
 from tests.support.spark_process import SparkProcess
 
 

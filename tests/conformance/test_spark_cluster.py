@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -10,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 import icestream as ice
 import icestream.spark as ice_spark
-from icestream.spark import keyed_frame, merge_job
+from icestream.spark.writing import keyed_frame, merge_job
 from tests.conformance.cases import Cases
 from tests.conformance.engines import Engine, OnSpark, opened
 from tests.conformance.pipelined import loads_the_same_as_in_process
@@ -50,7 +52,8 @@ _OF_NEW_TABLE = {
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
     """A master and two workers; their Pythons can import the tests."""
     folder = tmp_path_factory.mktemp("cluster")
-    with spark_cluster(folder, cores=2, env={"PYTHONPATH": str(REPOSITORY)}) as running:
+    path = f"{REPOSITORY / 'src'}{os.pathsep}{REPOSITORY}"
+    with spark_cluster(folder, cores=2, env={"PYTHONPATH": path}) as running:
         yield running
 
 
@@ -71,6 +74,7 @@ class TestSparkCluster(Cases):
     """See `Cases`."""
 
 
+@pytest.mark.soak
 def test_streams_are_exactly_once(
     process: SparkProcess, catalog: SqlCatalog, tmp_path: Path
 ) -> None:
@@ -81,6 +85,26 @@ def test_a_pipeline_does_the_same_as_in_process(
     process: SparkProcess, cluster: SparkCluster, tmp_path: Path
 ) -> None:
     loads_the_same_as_in_process(process, tmp_path, master=cluster.url)
+
+
+def test_a_load_reports_the_memory_of_workers_elsewhere(
+    process: SparkProcess, cluster: SparkCluster, catalog: SqlCatalog, tmp_path: Path
+) -> None:
+    pq.write_table(pa.table({"id": range(1000)}), tmp_path / "ids.parquet")
+    properties = dict(catalog.properties)
+    for mode in ("append", "merge"):
+        report = process.call(_loaded, properties, str(tmp_path / "ids.parquet"), mode, cluster.url)
+        assert report.worker_base_bytes > 50_000_000
+        assert report.peak_worker_bytes > report.worker_base_bytes
+        assert report.worker_bytes_at_most > report.worker_base_bytes
+
+
+def _loaded(spark: Any, properties: dict[str, str], path: str, mode: str, master: str) -> Any:
+    with opened(properties) as catalog:
+        keys = {"keys": "id"} if mode == "merge" else {}
+        return ice.load(
+            path, "db.ids", catalog=catalog, engine="spark", mode=mode, master=master, **keys
+        )
 
 
 @pytest.fixture
@@ -182,7 +206,7 @@ def _merge(spark: Any, properties: dict[str, str], rows: int, mode: str, cleans:
     # So few rows would be merged by one task.
     keyed_frame._FEW_BYTES = merge_job._FEW_ROWS = -1
     if not cleans:
-        import_module("icestream.spark.table_write").delete_write = lambda *_, **__: None
+        import_module("icestream.spark.writing.table_write").delete_write = lambda *_, **__: None
     ids = spark.range(0, rows + rows // 2, 1, 4).where(f"id % 2 = 1 or id >= {rows}")
     frame = ids.selectExpr("id", "0L as part", "'new' as text")
     catalog = opened(properties)
@@ -192,9 +216,8 @@ def _merge(spark: Any, properties: dict[str, str], rows: int, mode: str, cleans:
         catalog.close()
 
 
-@pytest.mark.parametrize(
-    "packed", [pytest.param(False, marks=pytest.mark.soak), True], ids=["code", "environment"]
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("packed", [False, True], ids=["code", "environment"])
 def test_executors_without_icestream_get_it_from_the_driver(
     cluster: SparkCluster, catalog: SqlCatalog, tmp_path: Path, packed: bool
 ) -> None:

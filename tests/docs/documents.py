@@ -58,7 +58,7 @@ class Block:
 
 def blocks_of(text: str) -> list[Block]:
     """Every block of a document that is code to run, and what is to run first."""
-    found: list[Block] = []
+    blocks: list[Block] = []
     reason: str | None = None
     for match in _PART.finditer(text):
         line = text.count("\n", 0, match.start()) + 2
@@ -66,11 +66,11 @@ def blocks_of(text: str) -> list[Block]:
             reason = match["reason"].strip()
             continue
         if match["first"] is not None:
-            found.append(Block("python", match["first"], line))
+            blocks.append(Block("python", match["first"], line))
         elif match["language"] == "python":
             code = re.sub(f"^{match['indent']}", "", match["code"], flags=re.MULTILINE)
-            found.append(Block("python", code, line, reason))
+            blocks.append(Block("python", code, line, reason))
         elif match["language"] in SHELLS:
-            found.append(Block("console", match["code"], line, reason))
+            blocks.append(Block("console", match["code"], line, reason))
         reason = None
-    return found
+    return blocks

@@ -57,7 +57,7 @@ def _configure(folder: Path) -> None:
             "HOME": str(folder),
             "SPARK_CONF_DIR": str(conf),
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "PYTHONPATH": str(REPOSITORY),
+            "PYTHONPATH": f"{REPOSITORY / 'src'}:{REPOSITORY}",
             "PYICEBERG_CATALOG__DEFAULT__TYPE": "sql",
             "PYICEBERG_CATALOG__DEFAULT__URI": f"sqlite:///{folder}/catalog.db",
             "PYICEBERG_CATALOG__DEFAULT__WAREHOUSE": f"file://{folder}/warehouse",

@@ -75,7 +75,7 @@ def test_links_between_documents_lead_somewhere() -> None:
 
 def test_every_measured_figure_of_the_readme_is_in_the_benchmarks() -> None:
     readme = (REPOSITORY / "README.md").read_text()
-    text = readme.partition("\n## Figures\n")[2].partition("\n## What it does not do\n")[0]
+    text = readme.partition("\n## Figures\n")[2].partition("\n## Limits\n")[0]
     figures = set(re.findall(r"(?<![\w.])\d[\d.]*(?= (?:M rows/s|s\b|MB,|MB \|))", text))
     measured = (REPOSITORY / "docs" / "benchmarks.md").read_text()
     known = set(re.findall(r"(?<![\w.])\d[\d.]*\d", measured))
@@ -124,3 +124,23 @@ def test_a_block_that_fails_is_told_by_its_line(tmp_path: Path) -> None:
     assert 'File "some.md", line 7' in failed
     assert "ZeroDivisionError" in failed
     assert _run("some.md", [Block("python", "1 / 0\n", 7, "it fails")]) == []
+
+
+def test_every_path_in_the_architecture_exists() -> None:
+    text = (REPOSITORY / "ARCHITECTURE.md").read_text()
+    source = REPOSITORY / "src" / "icestream"
+    tree = re.search(r"```\nsrc/icestream/\n(.*?)```", text, re.DOTALL)
+    assert tree is not None
+    folders: list[str] = []
+    paths: list[str] = []
+    for line in tree[1].splitlines():
+        depth = (len(line) - len(line.lstrip())) // 2 - 1
+        folders[depth:] = [line.split()[0]]
+        paths.append("".join(folders))
+    shown = {path.rstrip("/") for path in paths}
+    packages = {path.parent for path in source.glob("*/__init__.py")}
+    assert {package.name for package in packages} <= shown
+    paths += re.findall(r"`((?:[a-z_]+/)+(?:[a-z_]+\.py)?)`", text.replace(tree[0], ""))
+    merge = source / "operations" / "merge"
+    for path in paths:
+        assert (source / path).exists() or (merge / path).exists(), path

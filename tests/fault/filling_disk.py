@@ -17,7 +17,7 @@ from unittest import mock
 
 import pyarrow as pa
 
-from icestream.write.run_file import RunFile
+from icestream.write.spill.run_file import RunFile
 
 
 class FillingDisk:
@@ -52,8 +52,10 @@ class FillingDisk:
     def used(self) -> Iterator[FillingDisk]:
         """Spill to it while the context is open."""
         with (
-            mock.patch("icestream.write.spill.RunFile", self._run_file),
-            mock.patch("icestream.write.run_file.tempfile", mock.Mock(TemporaryFile=self._open)),
+            mock.patch("icestream.write.spill.spill.RunFile", self._run_file),
+            mock.patch(
+                "icestream.write.spill.run_file.tempfile", mock.Mock(TemporaryFile=self._open)
+            ),
         ):
             yield self
 

@@ -11,16 +11,18 @@ from typing import Any
 
 import icestream as ice
 from icestream.commit import committer
-from icestream.pipeline import checkpoint, load_run, local_rows
+from icestream.pipeline import load_execution
+from icestream.pipeline.engines import local_rows
+from icestream.pipeline.inputs import checkpoint
 from tests.support.tables import make_catalog
 
 MOMENTS: dict[str, tuple[Any, str]] = {
     "before the intent": (checkpoint.Checkpoint, "begin"),
-    "before columns are decided": (load_run.LoadInputs, "with_columns"),
+    "before columns are decided": (load_execution.LoadInputs, "with_columns"),
     "before the first row": (local_rows.LocalRows, "open"),
     "before the commit": (committer.Committer, "commit"),
     "before it is done": (checkpoint.Checkpoint, "finish"),
-    "before the report": (load_run, "store_report"),
+    "before the report": (load_execution, "store_report"),
 }
 
 

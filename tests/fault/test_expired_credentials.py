@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyiceberg.io import FileIO
 
 import icestream as ice
-from icestream.credentials import expiry_seconds
+from icestream.catalogs.credentials import expiry_seconds, table_access
+from icestream.commit.in_flight import InFlightWrite
+from icestream.operations.upkeep.folder import Folder, delete_stored
+from icestream.operations.upkeep.orphans import delete_write
+from icestream.pipeline.inputs.load_input import TablePoint
+from icestream.pipeline.inputs.table_increment import scan_point
+from icestream.pipeline.request.source_spec import SourceSpec
+from icestream.read.decode.files import FileStream, RetryPolicy
+from icestream.read.plan import manifests
 from tests.support.s3 import LatencyProxy, s3_server
 from tests.support.vending import Vending, vending_catalog
 
@@ -74,6 +84,17 @@ def test_planning_goes_on_with_new_credentials(vending: Vending) -> None:
     assert vending.vended > before
 
 
+def test_what_was_appended_is_planned_with_new_credentials(vending: Vending) -> None:
+    table = vending.table()
+    point = TablePoint(table, table.metadata.current_snapshot_id, is_increment=True)
+    before = vending.vended
+    vending.store.expire_after(4)
+    appended = scan_point(SourceSpec("table", table=table), point, memory=1 << 26)
+    assert appended is not None
+    assert len(appended.splits()) == 2
+    assert vending.vended > before
+
+
 def test_a_load_and_its_commit_go_on_with_new_credentials(vending: Vending) -> None:
     table = vending.table()
     vending.store.expire_after(12)
@@ -127,3 +148,97 @@ def test_keys_that_are_refused_for_another_reason_are_not_called_expired(vending
     vending.store.fail_next(20, 403, methods=("GET", "HEAD"), path_contains=".parquet")
     with pytest.raises(ice.ReadError):
         list(ice.read_splits(splits, retries=0))
+
+
+def _leave_strays(vending: Vending, count: int) -> list[str]:
+    table = vending.server.backend.load_table("db.t")
+    paths = [f"{table.location()}/data/stray-{number}.parquet" for number in range(count)]
+    for path in paths:
+        with table.io.new_output(path).create() as stream:
+            stream.write(b"stray")
+    return paths
+
+
+# Deleting a file takes three requests, and three files are deleted at once.
+@pytest.mark.parametrize("life", [9, 10, 11])
+def test_orphans_are_found_and_deleted_with_new_credentials(vending: Vending, life: int) -> None:
+    strays = _leave_strays(vending, 3)
+    table = vending.table()
+    before = vending.vended
+    vending.store.expire_after(life)
+    report = ice.orphans(table, older_than=0, delete=True)
+    assert {file.path for file in report.files} >= set(strays)
+    assert (report.not_deleted, report.files_deleted) == ((), report.count)
+    assert vending.vended > before
+    vending.store.expire_after(None)
+    assert ice.orphans(vending.table(), older_than=0).count == 0
+    assert _ids(ice.scan(vending.table())) == list(range(_ROWS))
+
+
+def _expire(vending: Vending, io: FileIO, path: str) -> None:
+    """Use up the keys of some file access; others last for ten requests."""
+    vending.store.expire_after(10)
+    for _ in range(20):
+        with suppress(OSError):
+            io.new_input(path).open().close()
+    with pytest.raises(OSError, match="HTTP status 400"):
+        io.new_input(path).open()
+
+
+@pytest.mark.parametrize("vending", [False, True], ids=["with the table", "alone"], indirect=True)
+def test_a_folder_is_listed_and_its_files_deleted_with_new_credentials(vending: Vending) -> None:
+    strays = _leave_strays(vending, 3)
+    io = table_access(vending.table())
+    folder = Folder(io, strays[0].rpartition("/")[0])
+    _expire(vending, io, strays[0])
+    listed = {file.path: file for file in folder.files()}
+    assert set(strays) <= set(listed)
+    _expire(vending, io, strays[0])
+    assert listed[strays[0]].read(most_bytes=10) == b"stray"
+    _expire(vending, io, strays[0])
+    assert delete_stored([listed[path] for path in strays]) == []
+    vending.store.expire_after(None)
+    assert not set(strays) & {file.path for file in folder.files()}
+
+
+def test_a_folder_that_cannot_be_listed_for_want_of_credentials_says_so(vending: Vending) -> None:
+    (stray,) = _leave_strays(vending, 1)
+    folder = Folder(pickle.loads(pickle.dumps(table_access(vending.table()))), stray[:-10])
+    vending.store.expire_after(0)
+    with pytest.raises(ice.CredentialsExpiredError, match="this process has no catalog"):
+        list(folder.files())
+
+
+def test_a_file_is_read_on_with_new_credentials_from_where_it_was(vending: Vending) -> None:
+    (stray,) = _leave_strays(vending, 1)
+    io = table_access(vending.table())
+    with closing(FileStream(io, stray, RetryPolicy(wait_seconds=0))) as stream:
+        assert stream.read(2) == b"st"
+        _expire(vending, io, stray)
+        assert stream.read(10) == b"ray"
+
+
+@pytest.mark.parametrize("ahead_bytes", [4 << 20, 0], ids=["read ahead", "streamed"])
+def test_health_is_told_with_new_credentials(
+    vending: Vending, monkeypatch: pytest.MonkeyPatch, ahead_bytes: int
+) -> None:
+    monkeypatch.setattr(manifests, "_AHEAD_BYTES", ahead_bytes)
+    InFlightWrite(ice.write_target(vending.table()), operation="append").mark()
+    table = vending.table()
+    for life in (3, 4, 5, 6):
+        before = vending.vended
+        vending.store.expire_after(life)
+        report = ice.health(table)
+        assert (report.rows, report.writes_in_flight) == (_ROWS, 1)
+        assert vending.vended > before + 1, "more than what looking at the table takes"
+
+
+def test_the_files_of_a_failed_write_are_deleted_with_new_credentials(vending: Vending) -> None:
+    target = ice.write_target(vending.table())
+    InFlightWrite(target, operation="append").mark()
+    (written,) = ice.write_files(target, _rows(_ROWS, 10))
+    _expire(vending, target.io, written.path)
+    delete_write(target)
+    vending.store.expire_after(None)
+    listed = [file.name for file in Folder(target.io, target.metadata.location).files()]
+    assert not [name for name in listed if target.write_id in name]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -12,6 +16,8 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.table import Table
 
 import icestream as ice
+from icestream.commit.committer import Committer
+from icestream.commit.in_flight import InFlightWrite
 from tests.support.loads import (
     SCHEMA,
     batch,
@@ -261,3 +267,116 @@ def test_a_table_that_somebody_else_created_is_loaded_into(
 
 def _waits() -> dict[str, str]:
     return {"commit.retry.min-wait-ms": "1", "commit.retry.max-wait-ms": "2"}
+
+
+def _full_disk() -> mock._patch[mock.Mock]:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    return mock.patch("icestream.commit.snapshot.producer.write_manifest_list", side_effect=full)
+
+
+def _interrupt() -> mock._patch[mock.Mock]:
+    return mock.patch(
+        "icestream.commit.snapshot.producer.write_manifest_list", side_effect=KeyboardInterrupt
+    )
+
+
+def _silent_catalog() -> mock._patch[mock.Mock]:
+    lost = ice.CatalogError("the catalog could not be asked")
+    return mock.patch("icestream.commit.committer.Committer._refresh", side_effect=lost)
+
+
+def _refused_schema() -> mock._patch[mock.Mock]:
+    refused = ice.CommitConflictError("the schema was changed")
+    return mock.patch("icestream.commit.committer.apply_schema_change", side_effect=refused)
+
+
+@pytest.mark.parametrize("fails", [_full_disk, _interrupt, _silent_catalog, _refused_schema])
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_second_call_that_fails_keeps_the_files_that_the_first_may_still_commit(
+    served: tuple[RestServer, RestCatalog], fails: Callable[[], Any], mode: Any
+) -> None:
+    server, catalog = served
+    table = _filled(catalog)
+    files = ice.write_files(table, ids(5, 6))
+    server.faults = [Fault(503, late=True)]
+    with pytest.raises(ice.CommitUnknownError):
+        ice.commit_files(table, files)
+    before = listing(table)
+    with fails(), pytest.raises((ice.IcestreamError, KeyboardInterrupt)):
+        ice.commit_files(table, files, mode=mode, where=None if mode == "append" else "id < 2")
+    assert listing(table) == before
+    assert len(markers_of(table)) == 1
+    server.land_late_commits()
+    assert ids_of(table) == [0, 1, 2, 5]
+    _check_files(table)
+    assert ice.commit_files(table, files).already_committed
+
+
+def test_a_transaction_that_fails_keeps_the_files_that_a_first_call_may_still_commit(
+    served: tuple[RestServer, RestCatalog],
+) -> None:
+    server, catalog = served
+    table = _filled(catalog)
+    files = ice.write_files(table, ids(5, 6))
+    server.faults = [Fault(503, late=True)]
+    with pytest.raises(ice.CommitUnknownError):
+        ice.commit_files(table, files)
+    before = listing(table)
+    with _full_disk(), pytest.raises(ice.CommitError):
+        ice.commit_files(table.transaction(), files)
+    assert listing(table) == before
+    server.land_late_commits()
+    assert ids_of(table) == [0, 1, 2, 5]
+    _check_files(table)
+
+
+def test_a_refusal_on_one_branch_keeps_files_that_may_still_land_on_another(
+    served: tuple[RestServer, RestCatalog],
+) -> None:
+    server, catalog = served
+    table = _filled(catalog)
+    table.manage_snapshots().create_branch(snapshots_of(table)[-1], "audit").commit()
+    theirs = catalog.load_table("db.t")
+    files = ice.write_files(table, ids(5, 6))
+    server.faults = [Fault(503, late=True)]
+    with pytest.raises(ice.CommitUnknownError):
+        ice.commit_files(table, files)
+    prepare, calls = Committer._prepare, count()
+
+    def prepared(self: Committer) -> Any:
+        if next(calls) == 0:
+            ice.append(theirs, ids(8, 9), branch="audit")
+            self._refresh()
+        return prepare(self)
+
+    with mock.patch.object(Committer, "_prepare", prepared), pytest.raises(ice.CommitConflictError):
+        ice.commit_files(table, files, mode="overwrite", branch="audit")
+    server.land_late_commits()
+    _check_files(table)
+    assert len(markers_of(table)) == 1
+
+
+def test_a_race_that_ctrl_c_ends_keeps_the_files_that_the_other_call_has_committed(
+    served: tuple[RestServer, RestCatalog],
+) -> None:
+    """The loser knows that the files are in the table, and is interrupted before it notes that."""
+    _, catalog = served
+    table = make_table(catalog, **_QUICK | {"commit__retry__num_retries": "2"})
+    ice.append(table, ids(0, 3))
+    files = ice.write_files(table, ids(5, 6))
+    theirs = catalog.load_table("db.t")
+    prepare, calls = Committer._prepare, count()
+
+    def prepared(self: Committer) -> Any:
+        if next(calls) == 0:
+            ice.commit_files(theirs, files)
+        return prepare(self)
+
+    with (
+        mock.patch.object(Committer, "_prepare", prepared),
+        mock.patch.object(InFlightWrite, "superseded", side_effect=KeyboardInterrupt),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        ice.commit_files(table, files)
+    assert ids_of(table) == [0, 1, 2, 5]
+    _check_files(table)

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import pickle
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog, rest
+from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
-from requests import Session
+from requests import ReadTimeout, Session
 
 import icestream as ice
-from icestream.catalogs import list_tables, load_table, open_catalog
-from icestream.commit.retry import Outcome, classify
+from icestream.catalogs.credentials import access_to
+from icestream.catalogs.lookup import list_tables, load_table, open_catalog
+from icestream.commit.outcome.retry import Outcome, classify
+from icestream.pipeline.inputs import postgres_source
+from icestream.pipeline.request.source_spec import SourceSpec
 from tests.support.catalogs import make_catalog
 from tests.support.s3 import SingleAttempt
 from tests.support.silent_server import only_config, silent_server
@@ -80,6 +92,66 @@ def test_other_sessions_of_pyiceberg_are_left_alone() -> None:
     with silent_server(only_config) as uri:
         open_catalog("far", {"uri": uri})
         assert rest.Session is Session
+
+
+@contextmanager
+def _silent_port() -> Iterator[int]:
+    """A port that connections are made to, and nothing comes from."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+def test_a_hive_metastore_that_never_answers_is_an_error() -> None:
+    pytest.importorskip("thrift")
+    limit = {"hive.client.socket-timeout-ms": "300"}
+    with _silent_port() as port:
+        catalog = open_catalog("h", {"type": "hive", "uri": f"thrift://127.0.0.1:{port}", **limit})
+        for _ in range(2):  # with the first connection, and with one made anew
+            with pytest.raises(ice.CatalogError, match=r"no answer within 0\.3 s: raise hive\."):
+                load_table("db.t", catalog)
+        with pytest.raises(Exception, match="timeout") as caught:
+            catalog.list_namespaces()
+        assert classify(caught.value, catalog) is Outcome.UNKNOWN
+
+
+def test_a_postgresql_server_that_never_answers_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("adbc_driver_postgresql")
+    monkeypatch.setattr(postgres_source, "_CONNECT_SECONDS", 2)
+    with _silent_port() as port:
+        url = f"jdbc:postgresql://127.0.0.1:{port}/db"
+        for address in (url, f"{url}?application_name=me", f"{url}?connect_timeout=2"):
+            source = SourceSpec.parse({"jdbc": address, "table": "t"})
+            with pytest.raises(ice.SourceError, match="timeout expired"):
+                postgres_source.postgres_schema(source)
+
+
+class _S3:
+    """What PyIceberg needs of s3fs: it hands the signer over."""
+
+    def __init__(self, **_: Any) -> None:
+        self.signer: Any = None
+        events = SimpleNamespace(unregister=lambda *_, **__: None, register_last=self._take)
+        self.s3 = SimpleNamespace(meta=SimpleNamespace(events=events))
+
+    def _take(self, event: str, signer: Any, **_: Any) -> None:
+        self.signer = signer
+
+
+@pytest.mark.parametrize("others", [{}, {"warehouse": "w"}], ids=["as it is", "stripped"])
+def test_a_server_of_signatures_that_never_answers_is_an_error(others: dict[str, str]) -> None:
+    with silent_server() as uri:
+        given = {"s3.signer": "S3V4RestSigner", "uri": uri, "token": "t", **_SHORT, **others}
+        io = pickle.loads(pickle.dumps(access_to(FsspecFileIO(given), None, None, "")))
+        request = SimpleNamespace(
+            method="GET", url="http://bucket/a", headers={}, context={"client_region": "x"}
+        )
+        with mock.patch.dict(sys.modules, {"s3fs": SimpleNamespace(S3FileSystem=_S3)}):
+            for scheme in ("s3", "s3a", "s3n"):
+                store = io.get_fs(scheme)
+                with pytest.raises(ReadTimeout, match=r"read timeout=0\.3"):
+                    store.signer(request)
 
 
 def _store(endpoint: str) -> PyArrowFileIO:

@@ -271,12 +271,12 @@ def test_files_that_can_not_be_deleted_are_named_by_a_marker_that_stays(
 
 
 _STAGES = [
-    "icestream.commit.load.TableWriter.close",
-    "icestream.commit.removal.MatchingRemoved.remove",
+    "icestream.operations.write_operation.TableWriter.close",
+    "icestream.operations.row_changes.MatchingRemoved.apply",
     "icestream.commit.committer.attempt",
-    "icestream.commit.producer.write_manifest",
-    "icestream.commit.producer.write_manifest_list",
-    "icestream.commit.producer.summarize",
+    "icestream.commit.snapshot.producer.write_manifest",
+    "icestream.commit.snapshot.producer.write_manifest_list",
+    "icestream.commit.snapshot.producer.summarize",
 ]
 
 

@@ -57,7 +57,7 @@ def other(tmp_path: Path, catalog: SqlCatalog) -> Iterator[SqlCatalog]:
 @pytest.fixture
 def remote(catalog: SqlCatalog) -> Iterator[SqlCatalog]:
     """The catalog as if its requests could arrive after their answers were given up on."""
-    with mock.patch("icestream.commit.sent.has_ended", return_value=False):
+    with mock.patch("icestream.commit.outcome.unknown_outcome.has_ended", return_value=False):
         yield catalog
 
 
@@ -461,7 +461,7 @@ def test_ctrl_c_while_waiting_for_the_next_try_leaves_nothing(catalog: SqlCatalo
     table = _table(catalog)
     before = listing(table)
     with (
-        mock.patch("icestream.commit.retry.time.sleep", side_effect=KeyboardInterrupt),
+        mock.patch("icestream.commit.outcome.retry.time.sleep", side_effect=KeyboardInterrupt),
         before_commits(catalog, raising(CommitFailedException("other"))),
         pytest.raises(KeyboardInterrupt),
     ):

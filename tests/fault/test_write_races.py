@@ -85,6 +85,7 @@ def test_threads_that_append_lose_no_row(catalog: SqlCatalog, shared: bool) -> N
     assert _left_behind(catalog) == set()
 
 
+@pytest.mark.slow
 def test_overwrites_of_one_partition_and_appends_to_others_are_all_as_one_after_the_other(
     catalog: SqlCatalog,
 ) -> None:

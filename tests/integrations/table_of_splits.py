@@ -48,7 +48,7 @@ def _read(loader: SplitLoader, worker: int, workers: int, told_by_torch: bool) -
         share = loader
     else:
         share = loader.for_worker(worker, workers)
-    return [number for found in share for number in found]
+    return [number for numbers in share for number in numbers]
 
 
 def main(pickled: str, workers: int, method: str) -> None:
@@ -59,8 +59,8 @@ def main(pickled: str, workers: int, method: str) -> None:
         shares = pool.starmap(
             _read, [(loader, n, workers, torch_is_there) for n in range(workers)], chunksize=1
         )
-    told = {"shares": shares, "bases": [base.__name__ for base in SplitLoader.__mro__]}
-    sys.stdout.write(json.dumps(told))
+    result = {"shares": shares, "bases": [base.__name__ for base in SplitLoader.__mro__]}
+    sys.stdout.write(json.dumps(result))
 
 
 if __name__ == "__main__":

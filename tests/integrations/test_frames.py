@@ -47,10 +47,10 @@ def test_duckdb_aggregates_over_a_scan_inside_the_limit(table: Table) -> None:
     scan = ice.scan(table, memory=_LIMIT)
     with duckdb.connect() as connection:
         connection.register("orders", scan.to_reader())
-        found = connection.execute(
+        rows = connection.execute(
             "select country, count(*), max(length(text)) from orders group by 1 order by 1"
         ).fetchall()
-    assert found == [("DK", 133_333, 100), ("NO", 133_334, 100), ("SE", 133_333, 100)]
+    assert rows == [("DK", 133_333, 100), ("NO", 133_334, 100), ("SE", 133_333, 100)]
     assert scan.report.finished
     assert scan.report.bytes > 1.5 * _LIMIT
     assert scan.report.peak_bytes_held <= _LIMIT

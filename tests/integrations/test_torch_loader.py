@@ -42,9 +42,9 @@ def get_worker_info():
 
 @pytest.fixture
 def splits(catalog: SqlCatalog) -> list[ice.Split]:
-    found = ice.scan(make_table(catalog)).splits(target_bytes=1)
-    assert len(found) == 4 * FILES  # each row group
-    return found
+    splits = ice.scan(make_table(catalog)).splits(target_bytes=1)
+    assert len(splits) == 4 * FILES  # each row group
+    return splits
 
 
 def _read(loader: SplitLoader) -> list[int]:
@@ -120,9 +120,9 @@ def _processes(folder: Path, loader: SplitLoader, method: str, *, path: str) -> 
 @pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_workers_may_be_processes(tmp_path: Path, splits: list[ice.Split], method: str) -> None:
     loader = SplitLoader(splits, seed=3, memory="16MB", convert=ids)
-    told = _processes(tmp_path, loader, method, path="")
+    result = _processes(tmp_path, loader, method, path="")
     expected = [_read(loader.for_worker(number, 3)) for number in range(3)]
-    assert told["shares"] == expected
+    assert result["shares"] == expected
     assert sorted(chain.from_iterable(expected)) == _ALL
 
 
@@ -136,6 +136,6 @@ def test_in_a_data_loaders_workers_torch_says_which_share_to_read(
     for folder in (package.parent, package.parent.parent):
         (folder / "__init__.py").touch()
     loader = SplitLoader(splits, seed=3, memory="16MB", convert=ids)
-    told = _processes(tmp_path, loader, "spawn", path=str(tmp_path / "site"))
-    assert "IterableDataset" in told["bases"]
-    assert told["shares"] == [_read(loader.for_worker(number, 3)) for number in range(3)]
+    result = _processes(tmp_path, loader, "spawn", path=str(tmp_path / "site"))
+    assert "IterableDataset" in result["bases"]
+    assert result["shares"] == [_read(loader.for_worker(number, 3)) for number in range(3)]

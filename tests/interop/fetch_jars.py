@@ -16,7 +16,7 @@ from xml.sax.saxutils import quoteattr
 
 import pyspark
 
-from icestream.spark.java import java_environment
+from icestream.spark.setup.java import java_environment
 
 _HERE = Path(__file__).resolve().parent
 _JARS = _HERE.parents[1] / ".interop"

@@ -151,7 +151,7 @@ def test_files_are_loaded_by_a_session_that_gets_the_jar_with_the_source(
     options = {"options": {"jar": jar}}
     without, report, not_there = _loads(tmp_path, source, source | options, gone | options)
     assert without["error"] == "MissingExtraError"
-    assert "give the jar that has it as option 'jar'" in without["text"]
+    assert "give its jar as option 'jar'" in without["text"]
     assert "org.apache.spark:spark-avro_2.13:4.1." in without["text"]
     _check(tmp_path, report)
     assert not_there["error"] == "SourceError"

@@ -169,6 +169,7 @@ def test_partitions_of_every_type_are_read_with_the_same_rows(much_writing, read
                 reader.rows(table)
 
 
+@pytest.mark.slow
 @_every_engine
 @pytest.mark.parametrize("transform", TRANSFORMS)
 def test_rows_are_found_by_the_value_of_the_partitioned_column(much_writing, reader, transform):

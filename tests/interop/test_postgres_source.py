@@ -14,7 +14,7 @@ from sqlalchemy import create_engine, text
 
 import icestream as ice
 from icestream.errors import MissingExtraError, SourceError
-from icestream.pipeline import postgres_source
+from icestream.pipeline.inputs import postgres_source
 from tests.support.postgres import postgres_binaries, postgres_server
 from tests.support.tables import make_catalog
 

@@ -101,6 +101,7 @@ def test_every_type_is_stored_and_read(catalog):
     assert _ids(table) == list(range(200))
 
 
+@pytest.mark.slow
 def test_files_roll_at_their_size(catalog):
     """Files of several parts: an object store gets them in pieces of 5 MB and more."""
     table = _make(catalog, **{"write.target-file-size-bytes": "12000000"})

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import icestream as ice  # isort: skip
-from icestream.allocator import shorten_decay
+from icestream.memory.allocator import shorten_decay
 
-from icestream.write.partitioned_writer import PartitionedWriter  # isort: skip
+from icestream.write.writers.partitioned_writer import PartitionedWriter  # isort: skip
 
 import time
 from collections.abc import Iterator
@@ -23,12 +23,13 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortField, SortOrder
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType, TimestampType
 
-from icestream.memory import parse_bytes
-from icestream.write.encode_pool import EncodePool
-from icestream.write.parquet_settings import ParquetSettings
-from icestream.write.partition import Partitioner
-from icestream.write.sorted_writer import SortedWriter
+from icestream.memory.budget import parse_bytes
+from icestream.write.parquet.data_paths import DataPaths
+from icestream.write.parquet.encode_pool import EncodePool
+from icestream.write.parquet.parquet_settings import ParquetSettings
+from icestream.write.partition.partitioner import Partitioner
 from icestream.write.target import WriteTarget
+from icestream.write.writers.write_context import WriteContext
 from tests.support.catalogs import make_catalog
 
 _BATCHES_PER_LIMIT = 16
@@ -115,15 +116,16 @@ def write(directory: str, load: Load) -> dict[str, Any]:
     shorten_decay()
     target = WriteTarget.of(load.table(directory))
     budget = ice.MemoryBudget(load.memory)
-    pool = EncodePool(2, budget)
-    writer = (SortedWriter if load.sorted_table else PartitionedWriter)(
+    pool = EncodePool(2)
+    context = WriteContext(
         target,
         settings=ParquetSettings.of(target.properties, target.schema),
         file_schema=schema_to_pyarrow(target.schema),
-        partitioner=Partitioner(target.schema, target.spec),
         budget=budget,
         pool=pool,
+        paths=DataPaths(target),
     )
+    writer = PartitionedWriter(context, Partitioner(target.schema, target.spec))
     started, started_cpu = time.perf_counter(), time.process_time()
     for batch in load.batches():
         writer.write(batch)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import icestream as ice  # isort: skip
-import icestream.upkeep.compact  # isort: skip  # Imports are no part of what is measured.
-import icestream.upkeep.health  # isort: skip
-import icestream.upkeep.orphans  # isort: skip
+import icestream.operations.upkeep.compact  # isort: skip  # Imports are no part of what is measured.
+import icestream.operations.upkeep.health  # isort: skip
+import icestream.operations.upkeep.orphans  # isort: skip
 
 from pathlib import Path
 from typing import Any

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import icestream as ice
-from icestream.catalogs import make_local_catalog
+from icestream.catalogs.lookup import make_local_catalog
 from tests.memory import measured_cli
 from tests.support.process import run_in_fresh_process
 
@@ -43,6 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

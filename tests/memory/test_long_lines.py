@@ -42,6 +42,7 @@ def test_a_long_line_is_read_or_refused_inside_the_limit(
     assert measured.peak_rss_growth_bytes <= _LIMIT + 64 * _MB
 
 
+@pytest.mark.slow
 def test_a_long_record_with_line_breaks_is_refused_inside_the_limit(tmp_path: Path) -> None:
     _write(tmp_path / "a.csv", 100 * _MB, end="\n")
     measured = run_in_fresh_process(measured_load.load_file, str(tmp_path), "a.csv", "64MB", True)

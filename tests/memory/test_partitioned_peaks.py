@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from icestream.memory import parse_bytes
+from icestream.memory.budget import parse_bytes
 from tests.memory import measured_partitions
 from tests.memory.measured_partitions import Load
 from tests.support.process import ProcessReport, run_in_fresh_process

@@ -32,15 +32,9 @@ def test_streaming_takes_less_than_a_tenth_of_the_table(shapes, shape, rows):  #
     ("shape", "size", "ten_times"),
     [
         pytest.param("one_row_group", (24,), (240,), id="row group"),
-        pytest.param("one_orc_file", (24,), (240,), id="orc", marks=pytest.mark.slow),
-        pytest.param(
-            "files",
-            (20, 4, 50_000, 50_000),
-            (200, 4, 50_000, 50_000),
-            id="files",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param("deletes", (6,), (60,), id="deletes", marks=pytest.mark.slow),
+        pytest.param("one_orc_file", (24,), (240,), id="orc", marks=pytest.mark.soak),
+        pytest.param("files", (20, 4, 50_000, 50_000), (200, 4, 50_000, 50_000), id="files"),
+        pytest.param("deletes", (6,), (60,), id="deletes", marks=pytest.mark.soak),
     ],
 )
 def test_ten_times_the_data_takes_the_same_memory(shapes, shape, size, ten_times):

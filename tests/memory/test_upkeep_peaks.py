@@ -90,6 +90,7 @@ def test_the_health_of_fifty_thousand_files_stays_inside_the_limit(many_files: P
     assert report.peak_rss_growth_bytes <= 30 * _MB
 
 
+@pytest.mark.slow
 def test_looking_for_orphans_with_ten_thousand_strays_takes_little(tmp_path: Path) -> None:
     catalog = make_catalog(tmp_path)
     table = catalog.create_table("db.t", pa.schema([("id", pa.int64())]))

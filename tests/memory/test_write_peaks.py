@@ -15,6 +15,7 @@ _BESIDE_BYTES = 64 * _MB
 _TARGET = "write.target-file-size-bytes"
 _BLOOM = "write.parquet.bloom-filter-enabled.column."
 _QUICK = ("narrow", "400 columns")
+_LONG = ("one row at a time", "narrow, Bloom filters")
 _SMALL = {
     "narrow": ("narrow", 3_000_000, "64MB", {}),
     "narrow, small files": ("narrow", 2_000_000, "64MB", {_TARGET: "4000000"}),
@@ -50,12 +51,15 @@ def _load(
     return report
 
 
+def _marks(name: str) -> tuple[pytest.MarkDecorator, ...]:
+    if name in _QUICK:
+        return ()
+    return (pytest.mark.soak if name in _LONG else pytest.mark.slow,)
+
+
 @pytest.mark.parametrize(
     "case",
-    [
-        pytest.param(case, id=name, marks=() if name in _QUICK else pytest.mark.slow)
-        for name, case in _SMALL.items()
-    ],
+    [pytest.param(case, id=name, marks=_marks(name)) for name, case in _SMALL.items()],
 )
 def test_a_load_takes_no_more_than_its_limit(
     tmp_path: Path, case: tuple[str, int, str, dict[str, str]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +27,7 @@ from pyiceberg.types import (
 )
 
 from icestream.errors import InvalidDataError
-from icestream.write.conform import Conformer
+from icestream.write.schema.conform import Conformer
 
 _LEAVES: dict[type[IcebergType], tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     BooleanType: (pa.bool_(), st.booleans()),
@@ -59,6 +60,7 @@ def _nested(below: st.SearchStrategy[IcebergType]) -> st.SearchStrategy[IcebergT
 _types = st.recursive(_leaf(), _nested, max_leaves=5)
 
 
+@functools.lru_cache(1000)  # Making strategies takes longer than drawing from them.
 def _values(kind: IcebergType, required: bool) -> st.SearchStrategy[Any]:
     """Plain Python values, as `to_pylist` gives them."""
     if isinstance(kind, StructType):

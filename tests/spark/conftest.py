@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from icestream.spark.settings import BATCH_BYTES_SETTING, MEMORY_SETTING, batch_bytes
+from icestream.spark.setup.settings import BATCH_BYTES_SETTING, MEMORY_SETTING, batch_bytes
 from tests.support.tables import make_catalog
 
 

@@ -27,8 +27,8 @@ from pyspark.sql import functions as sf
 
 import icestream as ice
 import icestream.spark as ice_spark
-from icestream.spark import written_frame
-from icestream.spark.task_failure import driver_error
+from icestream.spark.tasks.task_failure import driver_error
+from icestream.spark.writing import written_frame
 
 ORDERS = Schema(
     NestedField(1, "id", LongType()),
@@ -77,13 +77,13 @@ def test_a_write_whose_tasks_saw_credentials_expire_begins_again_with_fresh_ones
     table = catalog.create_table("db.orders", ORDERS)
     tries: list[str] = []
 
-    def run(frame: Any, planned: Any, distribution: Any) -> Any:
+    def run(rows: Any, planned: Any) -> Any:
         tries.append(planned.target.write_id)
         if len(tries) > 1:
-            return real(frame, planned, distribution)
+            return real(rows, planned)
         failing = _Failing(planned.task)
         try:
-            frame.mapInArrow(failing, "result binary").collect()
+            rows.frame.mapInArrow(failing, "result binary").collect()
         except Exception as error:
             raise driver_error(error, what="writing") from error
         raise AssertionError("not reached")
@@ -103,7 +103,7 @@ class _Failing:
         self.task = task
 
     def __call__(self, batches: Any) -> Any:
-        from icestream.spark.task_failure import note_error
+        from icestream.spark.tasks.task_failure import note_error
 
         with note_error():
             raise ice.CredentialsExpiredError("too old", path="s3://bucket/a")

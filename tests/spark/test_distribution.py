@@ -45,9 +45,9 @@ from pyspark.sql import functions as sf
 
 import icestream as ice
 import icestream.spark as ice_spark
-from icestream.spark.distribution import Distributed
-from icestream.spark.partition_expressions import expression
-from icestream.write import transforms
+from icestream.spark.writing.distribution import Distributed
+from icestream.spark.writing.partition_expressions import expression
+from icestream.write.partition import transforms
 from tests.support.spark_orders import order_ids, orders
 
 ADVISORY = "spark.sql.adaptive.advisoryPartitionSizeInBytes"

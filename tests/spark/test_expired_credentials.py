@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+import icestream as ice
 import icestream.spark as ice_spark
-from icestream.spark import merge_job, written_frame
+from icestream.spark.tasks.direct_write import encode_share
+from icestream.spark.writing import direct_rows, merge_job, written_frame
 from tests.support.s3 import LatencyProxy, s3_server
 from tests.support.spark_orders import ORDERS, order_ids
 from tests.support.spark_stream import append_orders
@@ -71,6 +73,28 @@ def test_an_append_begins_again(
     table = vending.table()
     assert order_ids(table) == list(range(20))
     assert len(table.snapshots()) == 1
+
+
+def test_a_load_reads_a_table_again_with_new_keys(
+    spark: Any, vending: Vending, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append_orders(vending.server.backend.load_table("db.t"), 0, 10)
+    vending.server.backend.create_table("db.copy", ORDERS)
+    keys: list[str] = []
+
+    def encode(parts: list[Any]) -> bytes:
+        keys.extend(part.piece.context.io.properties["s3.access-key-id"] for part in parts)
+        return encode_share(parts)
+
+    jobs = _expire_for_the_first_tasks(vending, monkeypatch, direct_rows)
+    monkeypatch.setattr(direct_rows, "encode_share", encode)
+    source = {"table": "db.t"}
+    report = ice.load(source, "db.copy", catalog=vending.catalog, spark=spark, state="")
+    assert isinstance(report, ice.LoadReport)
+    assert report.direct
+    assert len(jobs) == len(keys) == 2
+    assert keys[0] != keys[1]
+    assert order_ids(vending.catalog.load_table("db.copy")) == list(range(10))
 
 
 @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])

@@ -49,7 +49,7 @@ from pyspark.sql.datasource import (
 
 import icestream as ice
 import icestream.spark as ice_spark
-from icestream.spark.filters import pushed
+from icestream.spark.format.filters import pushed
 from tests.support.spark_format import format_reader
 
 UUIDS = [UUID(int=n << 64 | 0xABCDEF) for n in range(6)]

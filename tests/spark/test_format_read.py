@@ -15,9 +15,8 @@ from pyspark.errors import PySparkException
 import icestream as ice
 import icestream.spark as ice_spark
 from icestream.spark.errors import typed
-from icestream.spark.read_options import ReadOptions
-from icestream.spark.settings import MEMORY_SETTING
-from icestream.spark.task_plan import SessionDefaults
+from icestream.spark.format.read_options import ReadOptions
+from icestream.spark.setup.settings import MEMORY_SETTING, SessionDefaults
 from tests.support.spark_format import format_reader
 from tests.support.tables import add_parquet_file
 
@@ -121,7 +120,7 @@ def test_a_schema_projects_and_sql_reads_too(spark: Any, table: Table, catalog: 
         f"options (path 'db.t', catalog 'tests', columns '\"a,b\", id', {options})"
     )
     assert spark.sql("select max(id), count(`a,b`) from orders").collect() == [(29, 30)]
-    with pytest.raises(PySparkException, match="given is struct<id:int>, and"):
+    with pytest.raises(PySparkException, match="schema is struct<id:int>, but"):
         format_reader(spark, catalog).option("columns", "id").schema("id int").load("db.t").count()
 
 
@@ -138,17 +137,50 @@ def test_split_size_says_what_a_task_reads(spark: Any, catalog: SqlCatalog) -> N
     assert by_option.agg({"id": "sum"}).collect() == [(sum(range(200_000)),)]
 
 
+def test_a_view_of_the_latest_rows_sees_its_own_insert(spark: Any, catalog: SqlCatalog) -> None:
+    ice.append(catalog.create_table("db.v", pa.schema([("id", pa.int64())])), pa.table({"id": [1]}))
+    options = ", ".join(f"`catalog.{k}` '{v}'" for k, v in catalog.properties.items())
+    for name, latest in (("latest", "true"), ("pinned", "false")):
+        spark.sql(
+            f"create or replace temporary view {name} using icestream options "
+            f"(path 'db.v', catalog 'tests', `read-latest` '{latest}', {options})"
+        )
+    try:
+        spark.sql("insert into latest values (2)")
+        assert _ids(spark.sql("select * from latest")) == [1, 2]
+        assert _ids(spark.sql("select * from pinned")) == [1]
+        assert _ids(ice_spark.sql("select * from latest where id > 1", spark=spark)) == [2]
+    finally:
+        spark.catalog.dropTempView("latest")
+        spark.catalog.dropTempView("pinned")
+
+
+@pytest.mark.parametrize("columns", ["", "(id BIGINT)"])
+def test_a_table_of_spark_that_uses_the_format_says_what_to_use_instead(
+    spark: Any, columns: str
+) -> None:
+    def use() -> None:
+        try:
+            spark.sql(f"create table using_icestream {columns} using icestream")
+            spark.sql("select * from using_icestream").collect()
+        finally:
+            spark.sql("drop table if exists using_icestream")
+
+    with pytest.raises(PySparkException, match="does not pass any name or option") as caught:
+        use()
+    assert type(typed(caught.value)) is ice.InvalidArgumentError
+
+
 @pytest.mark.slow
 def test_errors_say_ours_in_one_line(spark: Any, table: Table, catalog: SqlCatalog) -> None:
     reader = format_reader(spark, catalog)
     cases: list[tuple[Any, str, type[ice.IcestreamError], str]] = [
         (reader, "db.missing", ice.CatalogError, "there is no table 'db.missing' in catalog"),
-        (reader, "db.t", ice.UnsupportedFeatureError, "no type for 'at' (time) of db.t"),
         (
             format_reader(spark, catalog).option("colums", "id"),
             "db.t",
             ice.InvalidArgumentError,
-            "has no option 'colums': there are as-of-timestamp, branch, ",
+            "has no option 'colums': the options are as-of-timestamp, branch, ",
         ),
         (
             format_reader(spark, catalog).option("columns", "idd"),
@@ -193,7 +225,7 @@ def test_an_error_of_others_stays_as_it_is() -> None:
         ("split-size", "0", "option 'split-size': split-size is '0'"),
         ("columns", "a,,b", "option 'columns' is 'a,,b': a name is empty"),
         ("columns", '["a"', "option 'columns' .* a JSON list"),
-        ("columns", "[1]", "option 'columns' .* must hold names"),
+        ("columns", "[1]", "option 'columns' .* must contain names"),
         ("case-sensitive", "perhaps", "option 'case-sensitive' is 'perhaps': give true or false"),
         ("branch", " ", "option 'branch' is ' ': it is empty"),
     ],

@@ -14,9 +14,9 @@ from pyspark.sql import functions as sf
 
 import icestream.spark as ice_spark
 from icestream.errors import CommitUnknownError, InvalidArgumentError
-from icestream.spark.settings import MEMORY_SETTING
-from icestream.spark.sink import IcestreamWriter, SinkOptions, split_texts
-from icestream.spark.source import IcestreamSource
+from icestream.spark.data_source import IcestreamSource
+from icestream.spark.format.sink import IcestreamWriter, SinkOptions, split_texts
+from icestream.spark.setup.settings import MEMORY_SETTING
 from tests.support.spark_orders import ORDERS, order_ids, orders, stored
 from tests.support.spark_stream import append_orders
 
@@ -59,7 +59,7 @@ def test_a_task_may_hold_what_the_session_says(spark: Any, catalog: SqlCatalog) 
     catalog.create_table("db.orders", ORDERS)
     spark.conf.set(MEMORY_SETTING, "100000")
     ice_spark.register(spark)
-    with pytest.raises(PySparkException, match="memory limit of 100 kB is too small"):
+    with pytest.raises(PySparkException, match="the memory limit is 100 kB"):
         _write(orders(spark, 100), catalog).save("db.orders")
     _write(orders(spark, 100), catalog, memory="16MB").save("db.orders")
 
@@ -163,7 +163,7 @@ def test_abort_after_a_commit_that_may_have_happened_deletes_nothing(
         raise CommitUnknownError("no answer", snapshot_id=1)
 
     with monkeypatch.context() as patched:
-        patched.setattr("icestream.commit.load.Load.run_files", lost)
+        patched.setattr("icestream.operations.write_operation.WriteOperation.run_files", lost)
         with pytest.raises(CommitUnknownError):
             writer.commit([answer])
     writer.abort([answer])
@@ -180,11 +180,11 @@ def test_abort_after_a_commit_that_may_have_happened_deletes_nothing(
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ({}, "name the table"),
+        ({}, "needs a table: name it"),
         ({"path": "db.t", "colour": "red"}, "no option 'colour'"),
         ({"path": "db.t", "overwrite-where": "id > 1"}, r"mode\('overwrite'\)"),
-        ({"path": "db.t", "overwrite-mode": "some"}, "overwrite-mode is 'some': give all or"),
-        ({"path": "db.t", "create": "maybe"}, "create is 'maybe'"),
+        ({"path": "db.t", "overwrite-mode": "some"}, "'overwrite-mode' is 'some': give all or"),
+        ({"path": "db.t", "create": "maybe"}, "'create' is 'maybe'"),
         ({"path": "db.t", "partition-by": "a"}, "create=True"),
         ({"path": "db.t", "memory": "lots"}, "not a size"),
     ],

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from icestream.spark.frame_schema import arrow_schema
-from icestream.write.hive_partition import NULL_NAME
-from icestream.write.source_files import SourceFiles
+from icestream.spark.arrow.frame_schema import arrow_schema
+from icestream.write.sources.file_stream import SourceFiles
+from icestream.write.sources.hive_partition import NULL_NAME
 
 # Two values of each column, of two files.
 _VALUES = [

@@ -12,7 +12,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 import icestream as ice
 import icestream.spark as ice_spark
 from icestream.commit import committer
-from icestream.spark.table_write import PlannedWrite, WriteOptions
+from icestream.spark.writing.table_write import FrameWriteOptions, PlannedWrite
 from tests.support.loads import make_table, snapshots_of
 from tests.support.merges import MODES, filled, found, stream
 from tests.support.stored import folder_of, referenced_files, stored_files
@@ -42,7 +42,7 @@ def test_what_an_append_has_committed_stays(
 ) -> None:
     table = make_table(catalog)
     rows = stream([(n, 0, f"{n}") for n in range(10)])
-    planned = PlannedWrite.into(table, rows.schema, WriteOptions("append", 16_000_000))
+    planned = PlannedWrite.into(table, rows.schema, FrameWriteOptions("append", memory=16_000_000))
     result = planned.task.write(rows.to_batches())
     interrupt(after)
     with pytest.raises(KeyboardInterrupt):
@@ -72,7 +72,7 @@ def test_a_load_that_is_in_the_table_already_keeps_its_own_files(catalog: SqlCat
     """The answer of the first commit was lost: the second finds these very files."""
     table = make_table(catalog)
     rows = stream([(n, 0, f"{n}") for n in range(10)])
-    planned = PlannedWrite.into(table, rows.schema, WriteOptions("append", 16_000_000))
+    planned = PlannedWrite.into(table, rows.schema, FrameWriteOptions("append", memory=16_000_000))
     result = planned.task.write(rows.to_batches())
     reports = [planned.commit(table, [result]) for _ in range(2)]
     assert [report.already_committed for report in reports] == [False, True]
@@ -83,7 +83,7 @@ def test_a_load_that_is_in_the_table_already_keeps_its_own_files(catalog: SqlCat
 def test_files_of_a_load_that_somebody_else_has_committed_are_deleted(catalog: SqlCatalog) -> None:
     table = make_table(catalog)
     rows = stream([(n, 0, f"{n}") for n in range(10)])
-    options = WriteOptions("append", 16_000_000, load_id="monday")
+    options = FrameWriteOptions("append", memory=16_000_000, load_id="monday")
     planned = PlannedWrite.into(table, rows.schema, options)
     result = planned.task.write(rows.to_batches())
     ice.append(catalog.load_table(table.name()), pa.table(rows), load_id="monday")

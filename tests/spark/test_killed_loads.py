@@ -83,10 +83,15 @@ def _check_taken_up(folder: Path, catalog: SqlCatalog, spark: Any) -> None:
     assert _rows(table.refresh()) == _WANTED
 
 
-_steps = pytest.mark.parametrize(
-    "step",
-    [pytest.param(step, marks=() if step in _SOON else pytest.mark.soak) for step in STEPS],
-)
+def _each_step(*soon: str) -> pytest.MarkDecorator:
+    marks = {step: () if step in soon else pytest.mark.soak for step in STEPS}
+    return pytest.mark.parametrize(
+        "step", [pytest.param(step, marks=marks[step]) for step in STEPS]
+    )
+
+
+_steps = _each_step(*_SOON)
+_commit_steps = _each_step("after the commit")
 
 
 @_steps
@@ -105,7 +110,7 @@ def test_a_merge_whose_driver_is_killed_is_done_by_the_next_run(
         catalog.close()
 
 
-@_steps
+@_commit_steps
 def test_a_merge_that_creates_its_table_leaves_all_of_it_or_nothing(
     spark: Any, tmp_path: Path, step: str
 ) -> None:
@@ -130,7 +135,10 @@ def test_a_merge_that_creates_its_table_leaves_all_of_it_or_nothing(
 
 
 @pytest.mark.parametrize("mode", ["append", pytest.param("replace", marks=pytest.mark.soak)])
-@pytest.mark.parametrize("step", _SOON)
+@pytest.mark.parametrize(
+    "step",
+    [pytest.param("after files are written", marks=pytest.mark.soak), "after the commit"],
+)
 def test_an_append_or_replace_whose_driver_is_killed_is_done_once_by_the_next_run(
     spark: Any, tmp_path: Path, step: str, mode: Any
 ) -> None:

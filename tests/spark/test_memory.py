@@ -40,7 +40,7 @@ def _read_wide_rows(spark: Any, folder: Path, count: int) -> tuple[int, int]:
     from pyspark.sql import functions as sf
 
     import icestream.spark as ice_spark
-    from benchmarks.worker_peaks import WorkerMeter
+    from benchmarks.measure.worker_peaks import WorkerMeter
     from tests.support.tables import commit_files, make_catalog, write_parquet_file
 
     catalog = make_catalog(folder)
@@ -55,7 +55,7 @@ def _read_wide_rows(spark: Any, folder: Path, count: int) -> tuple[int, int]:
     del rows
 
     read = ice_spark.read
-    meter = WorkerMeter(spark, lambda: read(spark, small).agg(sf.sum("x0")).collect())
+    meter = WorkerMeter(lambda: read(spark, small).agg(sf.sum("x0")).collect())
     meter.start()
     frame = read(spark, table, memory=LIMIT)
     [total] = frame.agg(sf.count("*"), sf.sum("x7")).collect()
@@ -78,8 +78,8 @@ def _write_wide_rows(spark: Any, folder: Path, count: int) -> tuple[int, int]:
     from pyspark.sql import functions as sf
 
     import icestream.spark as ice_spark
-    from benchmarks.worker_peaks import WorkerMeter
-    from icestream.spark.settings import BATCH_BYTES_SETTING
+    from benchmarks.measure.worker_peaks import WorkerMeter
+    from icestream.spark.setup.settings import BATCH_BYTES_SETTING
     from tests.support.tables import make_catalog
 
     assert int(spark.conf.get(BATCH_BYTES_SETTING)) == 4 * MB
@@ -90,7 +90,7 @@ def _write_wide_rows(spark: Any, folder: Path, count: int) -> tuple[int, int]:
         frame = spark.range(0, rows, 1, 1).select("id", *columns)
         return ice_spark.append(frame, "db.wide", catalog=catalog, create=True, memory=LIMIT)
 
-    meter = WorkerMeter(spark, lambda: append(10))
+    meter = WorkerMeter(lambda: append(10))
     meter.start()
     report = append(count)
     growth = meter.growth_bytes()

@@ -43,9 +43,11 @@ from pyspark.sql import functions as sf
 
 import icestream as ice
 import icestream.spark as ice_spark
-from icestream.spark import keyed_frame, merge_job, task_answer
+from icestream.spark.tasks import task_write
+from icestream.spark.writing import keyed_frame, merge_job
 from tests.support.delete_files import commit_position_deletes
 from tests.support.loads import BY_PART, before_commits, listing, snapshots_of
+from tests.support.many_files import add_many_files, wide_rows
 from tests.support.merges import MODES, Row, filled, nothing_in_vain, stream
 from tests.support.tables import data_file_paths
 
@@ -189,7 +191,7 @@ def test_no_key_and_no_row_goes_through_the_driver(
     plans: list[str] = []
 
     def run_tasks(frame: Any, *kinds: type) -> Any:
-        ended = task_answer.run_tasks(frame, *kinds)
+        ended = task_write.run_tasks(frame, *kinds)
         plans.append(frame._jdf.queryExecution().executedPlan().toString())
         return ended
 
@@ -417,7 +419,7 @@ def test_duplicates_in_the_frame_are_refused_with_examples(spark: Any, catalog: 
     table = filled(catalog, _A)
     before = listing(table)
     rows = stream([(n % 10, n, "x") for n in range(16)])
-    with pytest.raises(ice.DuplicateKeysError, match=r"12 rows .* share their key") as refusal:
+    with pytest.raises(ice.DuplicateKeysError, match=r"12 rows .* have the same key") as refusal:
         ice_spark.merge(_frame(spark, rows), table, on="id")
     assert refusal.value.column == "id"
     assert len(refusal.value.examples) == 5
@@ -566,7 +568,7 @@ def test_what_makes_no_sense_is_refused_before_anything_runs(
 def test_columns_that_clash_or_have_no_type_are_refused(spark: Any, catalog: SqlCatalog) -> None:
     table = filled(catalog, _A)
     clashing = spark.sql("select 1L as id, 'x' as Text")
-    with pytest.raises(ice.SchemaMismatchError, match="case only"):
+    with pytest.raises(ice.SchemaMismatchError, match="only by case"):
         ice_spark.merge(clashing, table, on="id", schema_mode="evolve")
     interval = spark.sql("select 1L as id, interval '1' year as part")
     with pytest.raises(ice.UnsupportedFeatureError, match="part"):
@@ -596,7 +598,7 @@ def test_rows_that_others_change_meanwhile_refuse_it_and_others_do_not(
             return merge_job.run_merge(*arguments)
 
         with monkeypatch.context() as patch:
-            patch.setattr(import_module("icestream.spark.merge_frame"), "run_merge", run)
+            patch.setattr(import_module("icestream.spark.verbs.merge_frame"), "run_merge", run)
             return ice_spark.merge(frame, table, on="id", **options)
 
     with pytest.raises(ice.CommitConflictError, match="added rows"):
@@ -609,6 +611,20 @@ def test_rows_that_others_change_meanwhile_refuse_it_and_others_do_not(
     expected = [(2, 5, "B"), (3, 1, "c"), (3, 9, "theirs"), (4, 6, "d"), *_B, (99, 9, "theirs")]
     assert rows_of(table) == _texts(expected)
     assert not [name for name in listing(table) if "in-flight" in name]
+
+
+def test_updates_need_no_required_columns(spark: Any, catalog: SqlCatalog) -> None:
+    schema = Schema(
+        NestedField(1, "id", LongType(), required=True),
+        NestedField(2, "part", LongType(), required=True),
+        NestedField(3, "text", StringType()),
+    )
+    table = catalog.create_table("db.strict", schema)
+    ice.append(table, stream(_A).cast(schema_to_pyarrow(schema, include_field_ids=False)))
+    frame = spark.createDataFrame([(2, "B"), (9, "none")], "id long, text string")
+    report = ice_spark.merge(frame, table, on="id", when_not_matched="ignore")
+    assert (report.rows_updated, report.rows_inserted) == (1, 0)
+    assert rows_of(table) == _texts([(1, 1, "a"), (2, 1, "B"), (3, 1, "c")])
 
 
 @pytest.mark.slow
@@ -660,3 +676,17 @@ def test_a_merge_that_fails_for_good_leaves_nothing_behind(spark: Any, catalog: 
     assert ".parquet" in str(refusal.value)
     assert listing(table) == before
     assert len(snapshots_of(table)) == 2
+
+
+def test_what_is_known_of_many_files_is_on_the_account(
+    running_spark: Any, catalog: SqlCatalog
+) -> None:
+    rows = wide_rows(3)
+    table = catalog.create_table("db.many", rows.schema, properties={"format-version": "2"})
+    ice.append(table, rows)
+    table = add_many_files(table, 2_500, linked=False)
+    before = listing(table)
+    keys = running_spark.createDataFrame([(0, 0, 0), (2**62, 0, 0)], "c0 long, c1 long, c2 long")
+    with pytest.raises(ice.MemoryBudgetError, match="memory limit is 1 MB"):
+        ice_spark.merge(keys, table, on="c0", memory="1MB")
+    assert listing(table) == before

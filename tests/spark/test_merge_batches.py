@@ -10,9 +10,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import icestream as ice
 import icestream.spark as ice_spark
-from icestream.commit.load_id import batch_load_id
+from icestream.commit.outcome.load_id import batch_load_id
 from icestream.errors import MemoryBudgetError, StreamError
-from icestream.spark.stream_id import QUERY_ID_KEY, QUERY_ID_PROPERTY
+from icestream.spark.streaming.stream_id import QUERY_ID_KEY, QUERY_ID_PROPERTY
 from tests.support.loads import before_commits, make_table, snapshots_of, summary_of
 from tests.support.merges import Row, filled, found, stream
 
@@ -51,7 +51,8 @@ def test_every_option_arrives_as_it_was_given(
     make_table(catalog)
     calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
     monkeypatch.setattr(
-        "icestream.spark.stream_merge.merge", lambda *args, **kwargs: calls.append((args, kwargs))
+        "icestream.spark.verbs.stream_merge.merge",
+        lambda *args, **kwargs: calls.append((args, kwargs)),
     )
     own = {"table", "stream_id", "catalog"}
     given: dict[str, Any] = {name: object() for name in _options(ice_spark.merge_batches)}

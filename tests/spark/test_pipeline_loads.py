@@ -17,7 +17,7 @@ from icestream.errors import (
     MissingExtraError,
     SourceError,
 )
-from icestream.pipeline.spark_watch import SparkWatch
+from icestream.pipeline.engines.spark_watch import SparkWatch
 from tests.support.load_cases import CASES, Load, Outcome, orders, outcome
 from tests.support.tables import make_catalog
 
@@ -131,7 +131,7 @@ def test_what_spark_reads_by_itself_is_seen_while_it_does(spark: Any, tmp_path: 
 def test_the_report_tells_of_workers_and_text_is_cut_for_tasks(
     spark: Any, catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("icestream.pipeline.spark_files._SMALLEST_PART_BYTES", 1000)
+    monkeypatch.setattr("icestream.pipeline.engines.spark_files._SMALLEST_PART_BYTES", 1000)
     (tmp_path / "a.csv").write_text("id\n" + "".join(f"{number}\n" for number in range(5000)))
     pq.write_table(orders(5000, 10).select(["id"]), tmp_path / "_hidden.parquet")
     report = _load(catalog, tmp_path, spark=spark)(

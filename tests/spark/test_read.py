@@ -18,16 +18,19 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import DoubleType, LongType, NestedField, StringType, TimeType
+from pyiceberg.types import DoubleType, LongType, NestedField, StringType, TimestampNanoType
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
 from pyspark.sql.datasource import InputPartition
 
 import icestream
 import icestream.spark as ice_spark
-from icestream.spark.packing import pack
-from icestream.spark.share_reader import ShareReader
-from icestream.spark.task_plan import TaskPlan
+from icestream.spark.format.read_options import ReadOptions
+from icestream.spark.format.reader import TableReader
+from icestream.spark.format.table_read import PinnedTable, Share, ShareReader, TableRead
+from icestream.spark.setup.settings import SessionDefaults
+from icestream.spark.tasks.packing import pack
+from icestream.spark.tasks.task_plan import TaskPlan, plan_tasks
 from tests.support.delete_files import commit_position_deletes
 from tests.support.tables import (
     add_parquet_file,
@@ -35,6 +38,7 @@ from tests.support.tables import (
     all_types_schema,
     append_arrow,
     commit_files,
+    create_v3_table,
     data_file_paths,
     write_parquet_file,
 )
@@ -139,9 +143,9 @@ def test_values_of_all_types_are_pyicebergs(spark: Any, catalog: SqlCatalog) -> 
 def test_a_column_that_spark_has_no_type_for_is_refused_before_anything_runs(
     spark: Any, catalog: SqlCatalog
 ) -> None:
-    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "at", TimeType()))
-    table = catalog.create_table("db.times", schema)
-    with pytest.raises(icestream.UnsupportedFeatureError, match=r"'at' \(time\) of db.times"):
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "at", TimestampNanoType()))
+    table = create_v3_table(catalog, "db.times", schema)
+    with pytest.raises(icestream.UnsupportedFeatureError, match=r"'at' \(timestamp_ns\) of db"):
         ice_spark.read(spark, table)
     assert ice_spark.read(spark, table, columns=["id"]).count() == 0
 
@@ -158,9 +162,7 @@ def test_a_table_without_rows_is_an_empty_frame_with_its_columns(
 
 @pytest.mark.parametrize("stand_in", [None, InputPartition(None)])
 def test_what_spark_passes_for_no_partitions_reads_nothing(stand_in: InputPartition | None) -> None:
-    reader = ShareReader(TaskPlan.of([], memory_bytes=1 << 20, batch_rows=None))
-    assert reader.partitions() == []
-    assert list(reader.read(stand_in)) == []
+    assert list(ShareReader(1 << 20, None)(stand_in)) == []
 
 
 def test_the_frame_keeps_reading_the_snapshot_it_was_planned_on(spark: Any, orders: Table) -> None:
@@ -182,6 +184,7 @@ def test_many_small_files_are_read_by_few_tasks(spark: Any, catalog: SqlCatalog)
     assert frame.count() == 400
 
 
+@pytest.mark.slow
 def test_a_large_file_is_read_by_several_tasks(spark: Any, catalog: SqlCatalog) -> None:
     table = catalog.create_table("db.large", pa.schema([("id", pa.int64()), ("x", pa.float64())]))
     count = 5_000_000
@@ -202,12 +205,9 @@ def test_the_tables_own_split_size_counts(spark: Any, catalog: SqlCatalog) -> No
 
 
 def test_batches_are_no_longer_than_spark_allows(orders: Table) -> None:
-    plan = TaskPlan.of(
-        pack(icestream.scan(orders).splits(), tasks=1), memory_bytes=64 << 20, batch_rows=700
-    )
-    reader = ShareReader(plan)
-    [share] = reader.partitions()
-    assert max(batch.num_rows for batch in reader.read(share)) <= 700
+    [share] = plan_tasks(icestream.scan(orders), SessionDefaults(), split_bytes=1 << 30).shares
+    batches = ShareReader(64 << 20, 700)(Share(share))
+    assert max(batch.num_rows for batch in batches) <= 700
 
 
 def test_what_travels_to_the_workers_holds_no_catalog(orders: Table) -> None:
@@ -228,11 +228,8 @@ def test_what_travels_to_the_workers_holds_no_catalog(orders: Table) -> None:
 
 
 def test_a_task_is_sent_its_own_share_alone(orders: Table) -> None:
-    reader = ShareReader(
-        TaskPlan.of(
-            pack(icestream.scan(orders).splits(), tasks=12), memory_bytes=64 << 20, batch_rows=None
-        )
-    )
+    pinned = PinnedTable(orders.name(), orders.metadata, orders.metadata_location, orders.io)
+    reader = TableReader(TableRead(pinned, ReadOptions("db.orders"), SessionDefaults(cores=6)))
     assert len(reader.partitions()) == 12
     assert len(pickle.dumps(reader)) < 500
 
@@ -246,12 +243,14 @@ def test_an_error_in_a_worker_says_which_file_and_what_to_do(spark: Any, orders:
     message = str(caught.value)
     assert "FileMissingError" in message
     assert f"{path} (split " in message
-    assert "is gone, but the table refers to it" in message
+    assert "does not exist, but the table refers to it" in message
 
 
 def test_too_little_memory_is_said_in_bytes(spark: Any, orders: Table) -> None:
     frame = ice_spark.read(spark, orders, memory="1kB")
-    with pytest.raises(PySparkException, match=r"needs .* and the limit is 1 kB: raise memory to"):
+    with pytest.raises(
+        PySparkException, match=r"needs .* and the memory limit is 1 kB: raise memory to"
+    ):
         frame.count()
 
 

@@ -13,9 +13,9 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 import icestream as ice
-from icestream.pipeline.checks import Check, CheckResult
-from icestream.pipeline.local_checks import run_local_checks
-from icestream.pipeline.spark_checks import run_spark_checks
+from icestream.pipeline.audit.local_checks import run_local_checks
+from icestream.pipeline.audit.spark_checks import run_spark_checks
+from icestream.pipeline.request.checks import Check, CheckResult
 
 _PIPELINE = """
 name: shop

@@ -18,11 +18,11 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
 
+from icestream.catalogs.redaction import redact
 from icestream.errors import CommitError
-from icestream.redaction import redact
-from icestream.spark.sink import IcestreamWriter
-from icestream.spark.stream_sink import IcestreamStreamWriter
-from icestream.spark.task_plan import SessionDefaults
+from icestream.spark.format.sink import IcestreamWriter
+from icestream.spark.setup.settings import SessionDefaults
+from icestream.spark.streaming.stream_sink import IcestreamStreamWriter
 from tests.support.process import run_in_fresh_process
 from tests.support.spark_orders import ORDERS, ORDERS_DDL, order_ids
 from tests.support.spark_stream import append_orders, catalog_options

@@ -13,10 +13,10 @@ import pytest
 
 import icestream.spark as ice_spark
 from icestream.errors import InvalidArgumentError, MissingExtraError
-from icestream.memory import DEFAULT_MEMORY, parse_bytes
-from icestream.spark.installed import pyspark_module
-from icestream.spark.spark_session import logging_settings
-from icestream.spark.task_plan import SessionDefaults
+from icestream.memory.budget import DEFAULT_MEMORY, parse_bytes
+from icestream.spark.setup.installed import pyspark_module
+from icestream.spark.setup.settings import SessionDefaults
+from icestream.spark.setup.spark_session import logging_settings
 from tests.support.process import run_in_fresh_process
 
 
@@ -59,7 +59,7 @@ def test_a_second_call_takes_the_running_session_and_its_memory_counts(spark: An
 
 
 def test_another_master_than_the_running_one_is_refused(spark: Any) -> None:
-    with pytest.raises(InvalidArgumentError, match=r"runs on local\[2\] already, not on local\[7"):
+    with pytest.raises(InvalidArgumentError, match=r"running on local\[2\], not on local\[7"):
         ice_spark.session("local[7]")
 
 
@@ -86,11 +86,11 @@ def test_what_hands_out_a_plan_imports_neither_arrow_nor_pyiceberg() -> None:
 import json, sys
 import pyspark.sql.datasource
 before = set(sys.modules)
-import icestream.spark.source
+import icestream.spark.data_source
 print(json.dumps(sorted(set(sys.modules) - before)))
 """
     added = json.loads(_in_a_fresh_process(source))
-    assert "icestream.spark.source" in added
+    assert "icestream.spark.data_source" in added
     assert not [name for name in added if name.partition(".")[0] in ("pyarrow", "pyiceberg")]
 
 

@@ -19,12 +19,12 @@ from pyspark.sql import functions as sf
 
 import icestream as ice
 import icestream.spark as ice_spark
-from icestream.commit.load_id import batch_load_id
+from icestream.commit.outcome.load_id import batch_load_id
 from icestream.errors import InvalidArgumentError, StreamError
 from icestream.spark.errors import typed
-from icestream.spark.stream_id import QUERY_ID_KEY
-from icestream.spark.stream_sink import IcestreamStreamWriter
-from icestream.spark.task_plan import SessionDefaults
+from icestream.spark.setup.settings import SessionDefaults
+from icestream.spark.streaming.stream_id import QUERY_ID_KEY
+from icestream.spark.streaming.stream_sink import IcestreamStreamWriter
 from tests.support.process import REPOSITORY
 from tests.support.spark_orders import ORDERS, order_ids, stored
 from tests.support.spark_stream import Copying, append_orders, catalog_options, write_orders
@@ -34,9 +34,9 @@ _KILLED = """
 import os, signal, sys
 from pathlib import Path
 import icestream.spark as ice_spark
-from icestream.spark.source import IcestreamSource
-from icestream.spark.stream_id import QUERY_ID_KEY
-from icestream.spark.stream_sink import IcestreamStreamWriter
+from icestream.spark.data_source import IcestreamSource
+from icestream.spark.streaming.stream_id import QUERY_ID_KEY
+from icestream.spark.streaming.stream_sink import IcestreamStreamWriter
 from tests.support.catalogs import make_catalog
 from tests.support.spark_stream import Copying
 

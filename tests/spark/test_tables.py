@@ -10,7 +10,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from icestream.catalogs import load_table
+from icestream.catalogs.lookup import load_table
 from icestream.errors import CatalogError, InvalidArgumentError
 
 SCHEMA = Schema(NestedField(1, "id", LongType()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,13 @@ from pyspark.sql import functions as sf
 
 import icestream as ice
 import icestream.spark as ice_spark
-from icestream.commit.write_files import write_stream
-from icestream.memory import MemoryBudget
-from icestream.spark.table_write import PlannedWrite
-from icestream.spark.task_failure import driver_error, note_error
-from icestream.spark.task_write import TaskResult
+from icestream.memory.budget import MemoryBudget
+from icestream.operations.write_files import write_stream
+from icestream.spark.tasks.task_failure import driver_error, note_error
+from icestream.spark.writing.table_write import PlannedWrite
 from tests.support.process import run_in_fresh_process
 from tests.support.spark_orders import ORDERS, order_ids, orders
-from tests.support.spark_retries import failing_writes
+from tests.support.spark_retries import failing_loads, failing_writes
 
 # Four writes and a Spark of their own, on a machine that may be busy.
 pytestmark = pytest.mark.timeout(400)
@@ -33,12 +31,30 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, An
     return run_in_fresh_process(failing_writes, str(folder), timeout_seconds=400).result
 
 
+@pytest.fixture(scope="module")
+def loads(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """What became of loads whose tasks read the files."""
+    folder = tmp_path_factory.mktemp("loads")
+    return run_in_fresh_process(failing_loads, str(folder), timeout_seconds=400).result
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["helper", "format"])
 def test_a_task_that_fails_once_is_tried_again_and_rows_are_exact(
     outcomes: dict[str, dict[str, Any]], how: str
 ) -> None:
-    outcome = outcomes[f"{how} once"]
+    _check_once(outcomes[f"{how} once"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("times", ["once", "kill"])
+def test_a_load_whose_task_fails_or_is_killed_once_is_exact_and_leaves_nothing(
+    loads: dict[str, dict[str, Any]], times: str
+) -> None:
+    _check_once(loads[f"load {times}"])
+
+
+def _check_once(outcome: dict[str, Any]) -> None:
     assert outcome["error"] is None, outcome["message"]
     assert outcome["failures"] == 1, "with files in storage"
     assert outcome["exact"]
@@ -52,7 +68,19 @@ def test_a_task_that_fails_once_is_tried_again_and_rows_are_exact(
 def test_a_task_that_always_fails_changes_nothing_and_leaves_nothing(
     outcomes: dict[str, dict[str, Any]], how: str
 ) -> None:
-    outcome = outcomes[f"{how} always"]
+    _check_always(outcomes[f"{how} always"])
+
+
+@pytest.mark.slow
+def test_a_load_whose_task_always_fails_changes_nothing_and_leaves_nothing(
+    loads: dict[str, dict[str, Any]],
+) -> None:
+    outcome = loads["load always"]
+    _check_always(outcome)
+    assert outcome["error"] == "TaskFailedError"
+
+
+def _check_always(outcome: dict[str, Any]) -> None:
     assert outcome["failures"] == 2, "with files in storage, both times"
     assert "the second task fails late" in outcome["message"]
     assert (outcome["rows"], outcome["snapshots"]) == (0, 0)
@@ -107,9 +135,7 @@ def test_files_of_an_attempt_that_lost_are_not_committed_and_are_found_as_orphan
     commit = PlannedWrite.commit
     left: list[str] = []
 
-    def commit_beside_a_loser(
-        self: PlannedWrite, into: Any, results: Sequence[TaskResult]
-    ) -> ice.WriteReport:
+    def commit_beside_a_loser(self: PlannedWrite, *arguments: Any) -> ice.WriteReport:
         # What a speculative attempt leaves that was killed after its files were written.
         rows = orders(spark, 10, tasks=1).toArrow()
         loser = write_stream(
@@ -120,7 +146,7 @@ def test_files_of_an_attempt_that_lost_are_not_committed_and_are_found_as_orphan
             shared=True,
         )
         left.extend(file.path for file in loser.files)
-        return commit(self, into, results)
+        return commit(self, *arguments)
 
     monkeypatch.setattr(PlannedWrite, "commit", commit_beside_a_loser)
     ice_spark.append(orders(spark, 100), table)

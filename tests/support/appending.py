@@ -100,7 +100,7 @@ def append_together(
         seconds: For how long.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, "icestream.commit.append", "sqlalchemy.orm"])
+    context.set_forkserver_preload([__name__, "icestream.operations.append", "sqlalchemy.orm"])
     start, answers = context.Barrier(processes), context.Queue()
     started = [
         context.Process(

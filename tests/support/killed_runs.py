@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 from pyiceberg.catalog.sql import SqlCatalog
 
 import icestream as ice
-from icestream.pipeline import checkpoint, run_state
+from icestream.pipeline import run_state
+from icestream.pipeline.inputs import checkpoint
 from tests.support.catalogs import make_catalog
 from tests.support.loads import batch, ids, make_table, ordered
 

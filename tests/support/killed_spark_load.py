@@ -21,7 +21,8 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
 import icestream as ice
-from icestream.pipeline.load_spec import LoadMode
+from icestream.pipeline import load_execution
+from icestream.pipeline.request.load_spec import LoadMode
 from tests.support.process import REPOSITORY
 from tests.support.tables import make_catalog
 
@@ -126,9 +127,9 @@ def load(
 
 
 def _kill_at(step: str, mode: LoadMode) -> None:
-    from icestream.pipeline import load_run
-    from icestream.spark import merge_frame, written_frame
-    from icestream.spark.keyed_frame import KeyedFrame
+    from icestream.spark.verbs import merge_frame
+    from icestream.spark.writing import written_frame
+    from icestream.spark.writing.keyed_frame import KeyedFrame
 
     when, _, what = step.partition(" ")
     home, name = {
@@ -137,7 +138,7 @@ def _kill_at(step: str, mode: LoadMode) -> None:
             (merge_frame, "run_merge") if mode == "merge" else (written_frame, "_run")
         ),
         "the commit": (SqlCatalog, "commit_table"),
-        "the report": (load_run, "store_report"),
+        "the report": (load_execution, "store_report"),
     }[what]
     real: Callable[..., Any] = getattr(home, name)
 

@@ -170,6 +170,44 @@ def hive_folders(load: Load, folder: Path) -> list[ice.LoadReport]:
     ]
 
 
+def selected_columns(load: Load, folder: Path) -> list[ice.LoadReport]:
+    data = folder / "in" / "year=2024" / "month=01"
+    data.mkdir(parents=True)
+    pq.write_table(orders(0, 40, point=[{"x": n, "y": 0} for n in range(40)]), data / "a.parquet")
+    (folder / "a.csv").write_text("id,price,code\n1,1.50,007\n2,19.99,010\n3,,x\nbad,1,x\n")
+    select: list[Any] = [
+        {"name": "key", "from": "id", "type": "string"},
+        {"name": "price", "type": "decimal(10,2)"},
+        {"name": "x", "from": "point.x", "type": "int"},
+        "month",
+        {"name": "origin", "value": "shop"},
+    ]
+    where = "id >= 10 and (country = 'NO' or country is null)"
+    text: list[Any] = [
+        {"name": "key", "from": "code"},
+        {"name": "price", "type": "decimal(10,2)"},
+        {"name": "origin", "value": "csv"},
+    ]
+    bad: dict[str, Any] = {"bad_records": "quarantine", "schema": {"id": "long"}, "load_id": "1"}
+    merge: dict[str, Any] = {"mode": "merge", "keys": "key"}
+    return [
+        load(folder / "in", "db.t", select=select, where=where),
+        load(folder / "in", "db.t", select=select, where=where),
+        load(folder / "in", "db.t", select=select, where="id < 2"),
+        load(folder / "a.csv", "db.t", select=text, where="id < 3", **bad),
+        load("table:db.t", "db.merged", select=["key", "price"], **merge),
+        load("table:db.t", "db.merged", select=["key", "price"], where="price > 10", **merge),
+        load(
+            ["table:db.t", folder / "a.csv"],
+            "db.sql",
+            select=["price", {"name": "n", "value": 2}],
+            where="price is not null",
+            transform="SELECT price, n * 2 AS n FROM source",
+            schema={"price": "decimal(10,2)", "id": "string"},
+        ),
+    ]
+
+
 CASES: dict[str, Callable[[Load, Path], list[ice.LoadReport]]] = {
     case.__name__: case
     for case in (
@@ -181,6 +219,7 @@ CASES: dict[str, Callable[[Load, Path], list[ice.LoadReport]]] = {
         from_tables_and_streams,
         incremental,
         hive_folders,
+        selected_columns,
     )
 }
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 
 import icestream as ice
-from icestream.upsert.matches import keys_of_files
+from icestream.operations.merge.match.matches import keys_of_files
 from tests.support.loads import before_commits, then
 from tests.support.merges import Row, stream
 
@@ -131,5 +131,5 @@ def _meeting(
             meet()
             return keys_of_files(*of_files)
 
-        return mock.patch("icestream.upsert.merge.keys_of_files", keys)
+        return mock.patch("icestream.operations.merge.merge.keys_of_files", keys)
     return nullcontext()

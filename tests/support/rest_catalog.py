@@ -222,12 +222,19 @@ def _handler(server: RestServer) -> type[BaseHTTPRequestHandler]:
             match self.command, parts:
                 case _, ["config"]:
                     return 200, {"defaults": {}, "overrides": {}} | server.endpoints()
+                case "GET", ["namespaces"]:
+                    below = [] if "parent=" in self.path else backend.list_namespaces()
+                    return 200, {"namespaces": below}
                 case "POST", ["namespaces"]:
                     backend.create_namespace(".".join(json.loads(body)["namespace"]))
                     return 200, json.loads(body) | {"properties": {}}
                 case (("GET" | "HEAD"), ["namespaces", name]):
                     backend.load_namespace_properties(name)
                     return 200, {"namespace": [name], "properties": {}}
+                case "GET", ["namespaces", name, "tables"]:
+                    names = backend.list_tables(name)
+                    found = [{"namespace": each[:-1], "name": each[-1]} for each in names]
+                    return 200, {"identifiers": found}
                 case "POST", ["namespaces", name, "tables"]:
                     return server.create((name,), body)
                 case "GET", ["namespaces", _, "tables", _, "credentials"]:

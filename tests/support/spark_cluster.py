@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from icestream.spark.installed import pyspark_module
-from icestream.spark.java import java_environment
+from icestream.spark.setup.installed import pyspark_module
+from icestream.spark.setup.java import java_environment
 
 _HOST = "127.0.0.1"
 # What a session needs so that executors find it.

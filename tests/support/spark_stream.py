@@ -15,8 +15,8 @@ from pyiceberg.table import Table
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 import icestream as ice
-from icestream.spark.source import IcestreamSource
-from icestream.spark.stream_options import HAS_ADMISSION_CONTROL
+from icestream.spark.data_source import IcestreamSource
+from icestream.spark.streaming.stream_options import HAS_ADMISSION_CONTROL
 from tests.support.spark_orders import ORDERS_DDL
 
 Offset = dict[str, Any]

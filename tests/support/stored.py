@@ -15,6 +15,8 @@ from pyiceberg.table import Table
 
 from icestream.commit.in_flight import MARKER_PREFIX
 
+_AVRO_SYNC_BYTES = 16
+
 
 def folder_of(table: Table) -> Path:
     """The table's folder on the local disk."""
@@ -107,3 +109,9 @@ def make_older(path: Path, seconds: float) -> None:
     """Set a file's time of change back."""
     then = time.time() - seconds
     os.utime(path, (then, then))
+
+
+def without_records(avro: bytes) -> bytes:
+    """An Avro file that was cut off behind its header, and so is a valid one without records."""
+    sync = avro[-_AVRO_SYNC_BYTES:]  # They end the header, each block, and so the file.
+    return avro[: avro.index(sync) + _AVRO_SYNC_BYTES]

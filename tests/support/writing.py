@@ -11,12 +11,16 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import sanitize_column_names
 from pyiceberg.table import Table
 
-from icestream.write.data_paths import DataPaths
+from icestream.memory.budget import MemoryBudget
 from icestream.write.new_file import NewFile
-from icestream.write.parquet_settings import ParquetSettings
-from icestream.write.parquet_writer import ParquetFileWriter
-from icestream.write.rolling_writer import RollingWriter
+from icestream.write.parquet.data_paths import DataPaths
+from icestream.write.parquet.encode_pool import EncodePool
+from icestream.write.parquet.parquet_settings import ParquetSettings
+from icestream.write.parquet.parquet_writer import ParquetFileWriter
+from icestream.write.parquet.rolling_writer import RollingWriter
+from icestream.write.partition.partitioner import Partitioner
 from icestream.write.target import WriteTarget
+from icestream.write.writers.write_context import WriteContext
 
 
 class Parts:
@@ -41,8 +45,17 @@ class Parts:
             target=self.target,
             settings=self.settings,
             file_schema=self.file_schema,
-            spec_id=self.target.spec.spec_id,
         )
+
+    def context(self, budget: MemoryBudget, pool: EncodePool) -> WriteContext:
+        """What all writers of a write share."""
+        return WriteContext(
+            self.target, self.settings, self.file_schema, budget, pool, DataPaths(self.target)
+        )
+
+    def partitioner(self) -> Partitioner:
+        """Numbers the partitions of the table."""
+        return Partitioner(self.target.schema, self.target.spec)
 
     def rolling_writer(self, *, row_group_bytes: int = 1 << 20) -> RollingWriter:
         """A writer of one file after another."""

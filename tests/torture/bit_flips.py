@@ -21,7 +21,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 import icestream as ice
-from icestream.catalogs import load_table
+from icestream.catalogs.lookup import load_table
 from tests.support.catalogs import make_catalog
 from tests.support.delete_files import commit_deletion_vectors
 from tests.support.loads import BY_PART, make_table

@@ -10,20 +10,30 @@ import pyarrow.parquet  # noqa: F401
 
 from icestream import IcestreamError, compact, load, scan
 from tests.support.catalogs import make_catalog
+from tests.support.tables import data_file_paths
 
 
 def main(folder: str, verb: str, limit_bytes: int, options: dict[str, Any]) -> dict[str, Any]:
-    """Read the table, compact it, or load the file beside it.
+    """Read the table, compact it, or load its file, or the file beside it, into another table.
 
     Returns:
         The rows, or the error that refused them.
     """
     catalog = make_catalog(Path(folder))
     try:
-        if verb == "load":
-            path = str(Path(folder) / "lines.jsonl")
+        if verb in ("load", "merge"):
+            path, key = str(Path(folder) / "lines.jsonl"), "id"
+            if not Path(path).exists():
+                table = catalog.load_table("db.t")
+                path, key = data_file_paths(table)[0], table.schema().fields[0].name
             report: Any = load(
-                path, "db.lines", engine="local", memory=limit_bytes, catalog=catalog
+                path,
+                f"db.{verb}",
+                mode="merge" if verb == "merge" else "append",
+                keys=key if verb == "merge" else None,
+                engine="local",
+                memory=limit_bytes,
+                catalog=catalog,
             )
             return {"rows": report.rows_inserted}
         table = catalog.load_table("db.t")

@@ -23,6 +23,7 @@ MB = 1_000_000
 _MANIFEST_FILES = 5_000
 _FILE_ROWS = 10
 _TOO_SMALL = "MemoryBudgetError"
+_READ = ("scan", "load", "merge")  # The table; or its file, into another table.
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Shape:
         make: Makes the table, or the file to be loaded; returns how many rows it has.
         sizes: What `make` is given.
         small: The same for a run of seconds.
-        verbs: What is done to it: "scan", "compact" or "load".
+        verbs: What is done to it: "scan", "compact", "load" or "merge".
         options: Of the scan.
         limit_bytes: The memory limit.
         refusal: An error that may be the answer, if it comes inside the limit.
@@ -146,11 +147,13 @@ def _write(folder: Path, rows: pa.Table, **options: Any) -> Table:
 
 
 SHAPES: dict[str, Shape] = {
-    "long strings": Shape(long_strings, (2_000, 500_000), (400, 500_000), limit_bytes=32 * MB),
+    "long strings": Shape(
+        long_strings, (2_000, 500_000), (400, 500_000), _READ, limit_bytes=32 * MB
+    ),
     "deletes": Shape(position_deletes, (5_000_000,), (400_000,), ("scan", "compact")),
-    "columns": Shape(many_columns, (3_000, 4_000), (400, 2_000), refusal=_TOO_SMALL),
-    "row groups": Shape(many_row_groups, (50_000, 10), (2_000, 5), refusal=_TOO_SMALL),
-    "large value": Shape(large_value, (50 * MB,), (5 * MB,), refusal=_TOO_SMALL),
+    "columns": Shape(many_columns, (3_000, 4_000), (400, 2_000), _READ, refusal=_TOO_SMALL),
+    "row groups": Shape(many_row_groups, (50_000, 10), (2_000, 5), _READ, refusal=_TOO_SMALL),
+    "large value": Shape(large_value, (50 * MB,), (5 * MB,), _READ, refusal=_TOO_SMALL),
     "text line": Shape(long_line, (100 * MB,), (10 * MB,), ("load",), refusal=_TOO_SMALL),
     "files": Shape(many_files, (50_000, 50), (1_000, 50), options=(("where", "c0 < 500"),)),
 }

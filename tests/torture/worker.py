@@ -86,6 +86,8 @@ def work(orders: Orders) -> None:
     """Change the table until the stop file is there."""
     random = Random(orders.seed)
     parent = os.getppid()
+    for name in ice.__all__:  # Python makes a RuntimeError of Ctrl-C while a class is made.
+        getattr(ice, name)
     interrupt = _Interrupt()
     if orders.dies_at_step is not None:
         _die_at(orders.dies_at_step)

@@ -10,7 +10,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks.big_files import CHANGED, BigFiles
+from benchmarks.cases.read_case import Case
+from benchmarks.data.big_files import CHANGED, BigFiles
+from benchmarks.history import INTRODUCTION, RESULTS, table
+from benchmarks.measure.results import Result
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -43,7 +46,7 @@ def test_a_benchmark_measures_another_commit_beside_this_one(tmp_path: Path) -> 
     assert len(taken_from) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_write_table_runs_at_a_small_scale_and_every_row_is_in_the_table(
     tmp_path: Path,
 ) -> None:
@@ -61,7 +64,7 @@ def test_the_write_table_runs_at_a_small_scale_and_every_row_is_in_the_table(
         assert run["snapshots"] == 1
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_merge_table_runs_at_a_small_scale_and_all_engines_change_the_same_rows(
     tmp_path: Path,
 ) -> None:
@@ -89,3 +92,52 @@ def test_big_files_are_the_same_every_time_and_as_large_as_was_asked_for(tmp_pat
     assert set(changes["status"].to_pylist()) == {CHANGED}
     assert changes["id"][0].as_py() == files[0].changed_from
     assert changes.num_rows == files[0].changed_rows + files[0].new_rows
+
+
+def _save_run(folder: Path, stamp: str, rates: dict[str, float]) -> None:
+    for engine, rate in rates.items():
+        memory = "64MB" if engine == "icestream" else None
+        case = Case(str(folder), "a", "bench.a", engine, memory=memory)
+        figures = {"rows": 1000, "rows_per_second": rate, "first_batch_seconds": 0.5}
+        figures |= {"cpu_seconds": 1.5, "arrow_growth_bytes": 2e6, "rss_growth_bytes": 3e6}
+        Result(case, [{**figures, "versions": {"pyarrow": "26.0.1"}}]).save(folder, stamp)
+
+
+def _keep(root: Path, version: str) -> str:
+    command = [sys.executable, "-m", "benchmarks.history", "--root", str(root)]
+    command += ["--results", str(root / "kept"), "--version", version]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return (root / "kept" / "README.md").read_text()
+
+
+def test_results_are_kept_by_version_with_a_list_of_all_versions(tmp_path: Path) -> None:
+    _save_run(tmp_path / "results", "20260101T000000", {"pyiceberg": 1e6, "icestream": 2e6})
+    _keep(tmp_path, "0.9.0")
+    _save_run(tmp_path / "results", "20260201T000000", {"pyiceberg": 1e6, "icestream": 3e6})
+    _keep(tmp_path, "0.10.0.dev0")
+    text = _keep(tmp_path, "0.10.0")
+    lines = [line.replace(" ", "").split("|")[1:-1] for line in text.splitlines() if "64MB" in line]
+    assert [(line[0], line[5], line[6]) for line in lines] == [
+        ("0.9.0", "2.000", "2.00x"),
+        ("0.10.0.dev0", "3.000", "3.00x"),
+        ("0.10.0", "3.000", "3.00x"),
+    ]
+    kept = json.loads((tmp_path / "kept" / "0.9.0.json").read_text())
+    assert kept["measured"] == "20260101T000000"
+    assert kept["versions"] == {"pyarrow": "26.0.1"}
+    assert [case["engine"] for case in kept["cases"]] == ["icestream", "pyiceberg"]
+
+
+def test_keeping_results_without_a_run_says_what_to_run(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks.history", "--root", str(tmp_path)]
+    command += ["--results", str(tmp_path / "kept")]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "run python -m benchmarks.run first" in done.stderr
+
+
+def test_the_list_of_versions_is_the_one_that_the_kept_results_give() -> None:
+    kept = [json.loads(path.read_text()) for path in RESULTS.glob("*.json")]
+    assert kept
+    assert (RESULTS / "README.md").read_text() == INTRODUCTION + table(kept)

@@ -15,7 +15,7 @@ import pytest
 
 import icestream
 from icestream import errors
-from icestream.spark.task_failure import driver_error, note_error
+from icestream.spark.tasks.task_failure import driver_error, note_error
 
 _ALL = [
     error
@@ -152,6 +152,13 @@ def test_an_error_without_a_split_survives_too() -> None:
     error = errors.FileMissingError("gone", path="p")
     again = pickle.loads(pickle.dumps(error))
     assert (again.path, again.split) == ("p", None)
+
+
+def test_the_notes_of_an_error_survive_pickling() -> None:
+    error = errors.FileMissingError("gone", path="p")
+    error.add_note("while reading db.t")
+    again = pickle.loads(pickle.dumps(error))
+    assert (again.path, again.__notes__) == ("p", ["while reading db.t"])
 
 
 @each_error

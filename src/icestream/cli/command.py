@@ -1,4 +1,4 @@
-"""A command with the options that all share, and examples in its help."""
+"""Define a command: with the common options, and with examples at the end of its help."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from typing import Any
 
 import click
 
-from icestream.cli.settings import Settings
+from icestream.cli.options.parameters import Command, Option, add_options
+from icestream.cli.options.settings import Settings
 
 
 class ExampleCommand(click.Command):
-    """A command whose help ends with examples, as they are typed."""
+    """A command whose help ends with examples."""
 
     def __init__(self, *args: Any, examples: Sequence[str] = (), **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.examples = tuple(examples)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples, unwrapped, so that they can be pasted."""
+        """Write the examples without wrapping, so that they can be pasted."""
         if self.examples:
             with formatter.section("Examples"):
                 for example in self.examples:
@@ -27,69 +28,48 @@ class ExampleCommand(click.Command):
 
 def command(
     name: str, *, examples: Sequence[str], memory: bool = False, **settings: Any
-) -> Callable[[Callable[..., Any]], click.Command]:
-    """Make a command of a function, which gets `Settings` first.
+) -> Callable[[Command], click.Command]:
+    """Turn a function into a command. The function gets `Settings` as its first argument.
 
     Args:
-        name: What is typed.
-        examples: Whole lines, as they are typed.
-        memory: Whether the command holds data, so that `--memory` means something.
-        **settings: For `click.command`.
+        name: Name of the command.
+        examples: Complete command lines for the help.
+        memory: Whether the help shows `--memory`, because the command holds data.
+        **settings: Passed to `click.command`.
     """
 
-    def make(function: Callable[..., Any]) -> click.Command:
-        made = click.command(name, cls=ExampleCommand, examples=examples, **settings)
-        passed: Callable[..., Any] = click.pass_obj(function)
-        result: click.Command = made(shared_options(passed, memory=memory))
+    def decorate(function: Command) -> click.Command:
+        decorator = click.command(name, cls=ExampleCommand, examples=examples, **settings)
+        with_settings: Command = click.pass_obj(function)
+        result: click.Command = decorator(shared_options(with_settings, memory=memory))
         return result
 
-    return make
+    return decorate
 
 
-def shared_options(function: Callable[..., Any], *, memory: bool) -> Callable[..., Any]:
-    """Add the options that all commands share; what is given goes to the context's `Settings`."""
+def shared_options(function: Command, *, memory: bool) -> Command:
+    """Add the options that all commands share. Their values go to the context's `Settings`."""
     options = (
-        click.option(
+        _option(
             "--catalog",
             metavar="NAME",
-            expose_value=False,
-            callback=_keep,
-            help="The catalog's name in PyIceberg's configuration; the default one if left out.",
+            help="Name of a catalog in PyIceberg's configuration, if not the default one.",
         ),
-        click.option(
+        _option(
             "--memory",
             metavar="SIZE",
-            expose_value=False,
-            callback=_keep,
             hidden=not memory,
-            help="The most bytes held, such as 64MB or 1.5GiB.  [default: 256MB]",
+            help="Maximum number of bytes to hold, such as 64MB or 1.5GiB.  [default: 256MB]",
         ),
-        click.option(
-            "--json",
-            is_flag=True,
-            expose_value=False,
-            callback=_keep,
-            help="One JSON document on stdout.",
-        ),
-        click.option(
-            "-q",
-            "--quiet",
-            is_flag=True,
-            expose_value=False,
-            callback=_keep,
-            help="Nothing on stderr but errors.",
-        ),
-        click.option(
-            "--debug",
-            is_flag=True,
-            expose_value=False,
-            callback=_keep,
-            help="Errors with their traceback.",
-        ),
+        _option("--json", is_flag=True, help="Print one JSON document on stdout."),
+        _option("-q", "--quiet", is_flag=True, help="Print only errors on stderr."),
+        _option("--debug", is_flag=True, help="Print errors with their traceback."),
     )
-    for option in reversed(options):
-        function = option(function)
-    return function
+    return add_options(function, options)
+
+
+def _option(*names: str, **settings: Any) -> Option:
+    return click.option(*names, expose_value=False, callback=_keep, **settings)
 
 
 def _keep(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:

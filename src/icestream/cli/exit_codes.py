@@ -1,4 +1,4 @@
-"""What a shell is told: one exit code for each kind of failure."""
+"""Exit codes of the command line: one for each kind of failure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from icestream import errors
 
 
 class ExitCode(IntEnum):
-    """The exit codes, which stay as they are."""
+    """The exit codes. They do not change between versions."""
 
     OK = 0
     INTERNAL = 1
@@ -30,24 +30,24 @@ class ExitCode(IntEnum):
 
 
 MEANINGS = {
-    ExitCode.OK: "done",
-    ExitCode.INTERNAL: "a defect of icestream's: run it again with --debug",
-    ExitCode.USAGE: "the call: an option, a filter, a column that is not there",
-    ExitCode.INPUT: "the input: a file that can't be read, a null or doubled key, a bad value",
-    ExitCode.SCHEMA: "the schema: columns that do not fit the table's",
-    ExitCode.CONFLICT: "others changed the same rows, or the commit was refused: no change",
-    ExitCode.UNKNOWN_COMMIT: "the catalog gave no answer: look for the snapshot that is named",
+    ExitCode.OK: "success",
+    ExitCode.INTERNAL: "a bug in icestream: run the command again with --debug",
+    ExitCode.USAGE: "invalid call: an option, a filter or an unknown column",
+    ExitCode.INPUT: "invalid input: an unreadable file, a null or duplicate key, a bad value",
+    ExitCode.SCHEMA: "schema mismatch: columns that do not fit the table's",
+    ExitCode.CONFLICT: "conflict: other writers changed the same rows; the table is unchanged",
+    ExitCode.UNKNOWN_COMMIT: "unknown outcome: look for the snapshot that the message names",
     ExitCode.MEMORY: "--memory is too small: the message says how much is needed",
-    ExitCode.STORAGE: "the catalog or storage: no such table, a file missing or damaged, disk full",
-    ExitCode.MISSING_EXTRA: "something optional is not installed",
-    ExitCode.UNSUPPORTED: "the table uses something that icestream does not do",
-    ExitCode.TASK_FAILED: "a task on a cluster failed for good",
+    ExitCode.STORAGE: "catalog or storage error: unknown table, missing or damaged file, full disk",
+    ExitCode.MISSING_EXTRA: "an optional package is not installed",
+    ExitCode.UNSUPPORTED: "the table uses a feature that icestream does not support",
+    ExitCode.TASK_FAILED: "a task on a cluster failed permanently",
     ExitCode.CHECKS_FAILED: "a test on the result failed: nothing was published",
-    ExitCode.INTERRUPTED: "Ctrl-C: nothing is changed, unless the message says so",
-    ExitCode.TERMINATED: "SIGTERM: the same",
+    ExitCode.INTERRUPTED: "Ctrl-C: the table is unchanged unless the message says otherwise",
+    ExitCode.TERMINATED: "SIGTERM: the table is unchanged unless the message says otherwise",
 }
 
-# The first that fits counts.
+# The first class that matches counts.
 _KINDS: tuple[tuple[type[BaseException], ExitCode], ...] = (
     (click.UsageError, ExitCode.USAGE),
     (errors.InvalidArgumentError, ExitCode.USAGE),
@@ -69,12 +69,12 @@ _KINDS: tuple[tuple[type[BaseException], ExitCode], ...] = (
     (errors.ChecksFailedError, ExitCode.CHECKS_FAILED),
     (OSError, ExitCode.STORAGE),
 )
-# Errors of theirs that come through are about the catalog or storage.
+# Errors of these packages are about the catalog or the storage.
 _PACKAGES = ("pyiceberg", "sqlalchemy", "requests", "urllib3", "botocore")
 
 
 def exit_code_of(error: BaseException) -> ExitCode:
-    """The exit code for an error; for a run that failed, that of the load that failed first."""
+    """Return the exit code for an error. A failed run has the code of its first failed load."""
     if type(error) is errors.RunFailedError and error.__cause__ is not None:
         return exit_code_of(error.__cause__)
     for kind, code in _KINDS:
@@ -86,5 +86,5 @@ def exit_code_of(error: BaseException) -> ExitCode:
 
 
 def listing() -> str:
-    """All codes and what they mean, for `--help`."""
+    """List all codes and their meanings, for `--help`."""
     return "\n".join(f"  {code:>3}  {meaning}" for code, meaning in MEANINGS.items())

@@ -1,7 +1,7 @@
-"""`icestream`: the commands under one name, and what becomes of errors.
+"""The program `icestream`: collects the commands, and turns errors into messages and exit codes.
 
-Modules of commands import nothing heavy: what they need of the library is imported when they run,
-so that `--help` and completion answer at once.
+The modules of commands import the library only when a command runs, so that `--help` and completion
+answer at once.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from types import FrameType
 from typing import Any, NoReturn
 
 import click
-from click.shell_completion import shell_complete
+from click.shell_completion import get_completion_class, shell_complete
 
-from icestream import __version__
-from icestream.cli.bench import bench
-from icestream.cli.command import shared_options
-from icestream.cli.compact import compact
-from icestream.cli.completion import PROGRAM, VARIABLE, completion
-from icestream.cli.delete import delete
-from icestream.cli.demo import demo
+from icestream.cli.command import command, shared_options
+from icestream.cli.commands.bench import bench
+from icestream.cli.commands.compact import compact
+from icestream.cli.commands.delete import delete
+from icestream.cli.commands.demo import demo
+from icestream.cli.commands.health import health
+from icestream.cli.commands.load import load
+from icestream.cli.commands.merge import merge
+from icestream.cli.commands.orphans import orphans
+from icestream.cli.commands.run import run
+from icestream.cli.commands.scan import explain, scan
+from icestream.cli.commands.tables import tables
 from icestream.cli.exit_codes import ExitCode, exit_code_of, listing
-from icestream.cli.explain import explain
-from icestream.cli.health import health
-from icestream.cli.load import load
-from icestream.cli.merge import merge
-from icestream.cli.orphans import orphans
-from icestream.cli.output_file import leave_stdout
-from icestream.cli.run import run
-from icestream.cli.scan import scan
-from icestream.cli.settings import Settings
-from icestream.cli.tables import tables
-from icestream.cli.wording import in_options
+from icestream.cli.options.settings import Settings
+from icestream.cli.output.output_file import leave_stdout
+from icestream.cli.output.text import in_options
+from icestream.report.version import __version__
 
+_PROGRAM = "icestream"
+_COMPLETION_VARIABLE = "_ICESTREAM_COMPLETE"
 _EXAMPLES = (
     "icestream tables",
     'icestream scan shop.orders --where "price > 10" --limit 10',
@@ -48,14 +48,14 @@ _EXAMPLES = (
 
 
 class Commands(click.Group):
-    """All commands, in the order of a day's work; errors become a line and an exit code."""
+    """All commands. An error becomes one line on stderr and an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order in which they were added."""
+        """List the commands in the order in which they were added."""
         return list(self.commands)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write examples and exit codes."""
+        """Write the examples and the exit codes."""
         with formatter.section("Examples"):
             for example in _EXAMPLES:
                 formatter.write(f"  {example}\n")
@@ -73,27 +73,27 @@ class Commands(click.Group):
     ) -> NoReturn:
         """Run a command, and end the process with its exit code.
 
-        Click's own has other ideas about pipes that are closed and about Ctrl-C.
+        This replaces Click's method, which handles closed pipes and Ctrl-C differently.
         """
         settings = Settings()
         arguments = list(sys.argv[1:] if args is None else args)
-        asked = os.environ.get(VARIABLE)
-        if asked:
-            sys.exit(shell_complete(self, {}, PROGRAM, VARIABLE, asked))
+        request = os.environ.get(_COMPLETION_VARIABLE)
+        if request:
+            sys.exit(shell_complete(self, {}, _PROGRAM, _COMPLETION_VARIABLE, request))
 
         def run() -> None:
-            with self.make_context(PROGRAM, arguments, obj=settings, **extra) as context:
+            with self.make_context(_PROGRAM, arguments, obj=settings, **extra) as context:
                 self.invoke(context)
 
         sys.exit(_exit_code(run, settings))
 
 
 def _exit_code(run: Callable[[], None], settings: Settings) -> int:
-    """Run it; say what went wrong in one line on stderr."""
+    """Run a command. If it fails, print one line on stderr."""
     try:
         run()
         sys.stdout.flush()
-    except BrokenPipeError:  # `| head` has seen enough
+    except BrokenPipeError:  # such as `| head`, which stops early
         leave_stdout()
         return ExitCode.OK
     except click.exceptions.Exit as end:
@@ -103,10 +103,9 @@ def _exit_code(run: Callable[[], None], settings: Settings) -> int:
     except _Terminated as error:
         return _stopped(error, "terminated", ExitCode.TERMINATED)
     except click.UsageError as error:
-        hint = ""
-        if error.ctx is not None:
-            hint = f" See `{error.ctx.command_path} --help`."
-        _fail(f"{error.format_message()}{hint}")
+        message = error.format_message().removesuffix(".")
+        hint = "" if error.ctx is None else f". See `{error.ctx.command_path} --help`."
+        _fail(f"{message}{hint}")
         return ExitCode.USAGE
     except Exception as error:
         return _failed(error, settings)
@@ -114,15 +113,15 @@ def _exit_code(run: Callable[[], None], settings: Settings) -> int:
 
 
 def _failed(error: Exception, settings: Settings) -> int:
-    if type(error).__name__ == "ArrowCancelled":  # Arrow heeds Ctrl-C by itself
+    if type(error).__name__ == "ArrowCancelled":  # Arrow handles Ctrl-C itself
         return _stopped(error, "interrupted", ExitCode.INTERRUPTED)
     code = exit_code_of(error)
     if settings.debug:
         click.echo("".join(traceback.format_exception(error)).rstrip(), err=True)
     text = ". ".join([str(error) or type(error).__name__, *getattr(error, "__notes__", ())])
     if code is ExitCode.INTERNAL:
-        text = f"internal error: {type(error).__name__}: {text}. Run it again with --debug"
-    elif not _is_ours(error):
+        text = f"internal error: {type(error).__name__}: {text}. Run the command again with --debug"
+    elif type(error).__module__.partition(".")[0] != _PROGRAM:
         text = f"{type(error).__name__}: {text}"
     _fail(text)
     return code
@@ -135,15 +134,11 @@ def _stopped(error: BaseException, what: str, code: ExitCode) -> ExitCode:
 
 
 def _fail(text: str) -> None:
-    click.echo(f"{PROGRAM}: {in_options(text)}", err=True)
-
-
-def _is_ours(error: BaseException) -> bool:
-    return type(error).__module__.partition(".")[0] == "icestream"
+    click.echo(f"{_PROGRAM}: {in_options(text)}", err=True)
 
 
 class _Terminated(SystemExit):
-    """SIGTERM came: the same clean end as after Ctrl-C."""
+    """SIGTERM arrived: the command ends as cleanly as after Ctrl-C."""
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
@@ -151,18 +146,37 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 
 @click.group(
-    name=PROGRAM,
+    name=_PROGRAM,
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(__version__, prog_name=PROGRAM)
+@click.version_option(__version__, prog_name=_PROGRAM)
 @partial(shared_options, memory=True)
 def cli() -> None:
-    """Apache Iceberg tables, inside a memory limit that you set.
+    """Read, write and maintain Apache Iceberg tables inside a memory limit.
 
-    Catalogs come from PyIceberg's configuration (.pyiceberg.yaml, PYICEBERG_CATALOG__...). Where
-    there is none, ./icestream_warehouse is the catalog.
+    Catalogs come from PyIceberg's configuration (.pyiceberg.yaml, PYICEBERG_CATALOG__...). If no
+    catalog is configured, icestream uses the local catalog in ./icestream_warehouse.
     """
+
+
+@command(
+    "completion",
+    short_help="Print the completion script of a shell.",
+    examples=(
+        'eval "$(icestream completion bash)"                                    # ~/.bashrc',
+        'eval "$(icestream completion zsh)"                                     # ~/.zshrc',
+        "icestream completion fish > ~/.config/fish/completions/icestream.fish",
+    ),
+)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, settings: Settings, shell: str) -> None:
+    """Print the script that completes commands, options and tables in a SHELL."""
+    kind = get_completion_class(shell)
+    assert kind is not None
+    script = kind(ctx.find_root().command, {}, _PROGRAM, _COMPLETION_VARIABLE).source()
+    settings.show({"shell": shell, "script": script}, lambda: script.splitlines())
 
 
 for _each in (
@@ -173,10 +187,15 @@ for _each in (
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """The entry point."""
-    if threading.current_thread() is threading.main_thread():
+    """Run the program: the entry point of the package."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main:
         signal.signal(signal.SIGTERM, _terminate)
-    cli.main(args=None if arguments is None else list(arguments), prog_name=PROGRAM)
+    try:
+        cli.main(args=None if arguments is None else list(arguments), prog_name=_PROGRAM)
+    finally:
+        if is_main:  # Another Ctrl-C ends the process at once. Arrow may deliver the first twice.
+            signal.signal(signal.SIGINT, lambda *_: os._exit(ExitCode.INTERRUPTED))
 
 
 if __name__ == "__main__":

@@ -1,16 +1,18 @@
-"""One try of a commit: checked against the table as it is now, and its metadata written."""
+"""One try of a commit: checks the change against the current table, and writes its metadata."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
-from icestream._pyiceberg import interrupts
+from icestream.catalogs._pyiceberg.commits import interrupts
 from icestream.commit.change import Change
 from icestream.commit.cleanup import delete_files
-from icestream.commit.producer import Produced, Producer
-from icestream.commit.validate import validate
+from icestream.commit.snapshot.conflicts import validate
+from icestream.commit.snapshot.producer import Produced, Producer
 from icestream.errors import CommitConflictError, CommitError
 
 
@@ -24,32 +26,34 @@ def attempt(
     snapshot_id: int,
     table: str,
 ) -> Produced:
-    """Validate a change and write its metadata files. On an error, none of them is left.
+    """Validate a change and write its metadata files. After an error, no file is left.
 
     Args:
-        change: What to do.
-        metadata: The table as it is now, with the change's new schema if it has one.
-        io: How files are read and written.
+        change: The change.
+        metadata: The current table, with the change's new schema if it has one.
+        io: Reads and writes files.
         base_id: The branch's head in the catalog when the change was planned.
         head: The branch's head in the catalog now.
-        snapshot_id: The snapshot's.
+        snapshot_id: The id of the new snapshot.
         table: The table's name, for messages.
 
     Raises:
         CommitConflictError: If the change no longer fits the table.
         CommitError: If a metadata file could not be read or written.
+        FileMissingError: If a manifest or the manifest list of the table is gone.
+        CorruptFileError: If one of them is damaged.
     """
     producer = Producer(change, metadata, io, snapshot_id, table=table)
     try:
         if metadata.format_version > 2:
             raise CommitConflictError(
-                f"{table} was upgraded to format version {metadata.format_version} meanwhile, "
+                f"{table} was upgraded concurrently to format version {metadata.format_version}, "
                 "which icestream can't write. Nothing was changed"
             )
         if change.base_snapshot_id is not None and change.branch not in metadata.refs:
             raise CommitConflictError(
-                f"the branch {change.branch!r} of {table} was removed meanwhile. Nothing was "
-                "changed; make it again, or load into another one"
+                f"the branch {change.branch!r} of {table} was removed concurrently. Nothing was "
+                "changed; create it again, or write to another branch"
             )
         with interrupts():
             validate(change, metadata, io, base_id=base_id, head=head, table=table)
@@ -62,3 +66,10 @@ def attempt(
                 "changed"
             ) from error
         raise
+
+
+def delete_lost(io: FileIO, attempts: Sequence[Produced], manifest_list: str | None) -> None:
+    """Delete the metadata of all attempts but the committed one, if it is among them."""
+    lost = [each for each in attempts if each.manifest_list != manifest_list]
+    if len(lost) < len(attempts):
+        delete_files(io, [path for each in lost for path in each.paths])

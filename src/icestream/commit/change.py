@@ -1,4 +1,4 @@
-"""What one snapshot is to do to a table: plain data, planned once, tried until it is settled."""
+"""The change that one snapshot makes to a table: plain data, planned once, tried until settled."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ Key = tuple[Any, ...]
 
 
 def comparable(key: Key) -> Key:
-    """Partition values such that every NaN equals every other."""
+    """Partition values in which all NaNs are equal."""
     return tuple("NaN" if value != value else value for value in key)
 
 
 def partition_values(file: DataFile) -> Key:
-    """A file's partition as a tuple that compares."""
+    """A file's partition values as a tuple that can be compared."""
     return comparable(tuple(file.partition[n] for n in range(len(file.partition))))
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
-    """A schema that the same commit makes the table's current one.
+    """A new schema that becomes the table's current one in the same commit.
 
     Attributes:
         schema: The new schema; files of the change were written with its field ids.
-        base_schema_id: The table's current schema when the new one was derived.
-        base_last_column_id: The table's highest field id then.
+        base_schema_id: The current schema of the table that the new one was derived from.
+        base_last_column_id: The highest field id of that table.
     """
 
     schema: Schema
@@ -50,16 +50,16 @@ class SchemaChange:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What a change amounts to; remembered with its load id.
+    """Counts of a change, stored with its load id.
 
     Attributes:
-        rows_inserted: Rows that are new to the table.
-        rows_updated: Rows that were given other values.
-        rows_unchanged: Rows that a merge found as they were to be.
-        rows_deleted: Rows that are gone from it.
+        rows_inserted: Rows added to the table.
+        rows_updated: Rows whose values changed.
+        rows_unchanged: Matching rows of a merge that already had the stream's values.
+        rows_deleted: Rows deleted from the table.
         files_added: Data files added.
         files_removed: Data files removed.
-        bytes_written: The size of the files added.
+        bytes_written: Total size of the added files.
     """
 
     rows_inserted: int = 0
@@ -73,29 +73,29 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One snapshot's worth of changes.
+    """Everything that one snapshot changes.
 
     Attributes:
-        operation: How the snapshot calls itself.
-        branch: Where it goes.
+        operation: The snapshot's operation.
+        branch: The branch to commit to.
         added: Data files to add, each under its own partition spec.
-        removed: Data files to remove; each must still be there at commit time.
+        removed: Data files to remove; each must still be in the table at commit time.
         added_deletes: Position delete files to add.
-        deleted_from: The data files that these are about; each must still be there at commit time,
-            and nobody else may have deleted rows of it.
+        deleted_from: The data files that they apply to. Each must still be in the table at commit
+            time, and no other commit may have deleted rows of it.
         removed_deletes: Delete files to remove.
-        base_snapshot_id: The branch's head when the change was planned; None for an empty one.
+        base_snapshot_id: The branch's head when the change was planned; None for an empty branch.
         conflict_filter: The rows that the change was computed from. Data added since
-            `base_snapshot_id` that might match is a conflict. None: nothing added conflicts.
+            `base_snapshot_id` that may match is a conflict; with None, added data never is.
         conflict_partitions: The same for whole partitions, by their values.
-        conflict_schema_id: The schema that names the filter's columns; None: the current one.
-        conflict_spec_id: The spec of those values; None: the current one.
-        schema: A schema change that belongs to it.
-        properties: For the snapshot's summary.
+        conflict_schema_id: The schema of the filter's columns; None for the current one.
+        conflict_spec_id: The spec of those partitions; None for the current one.
+        schema: A schema change in the same commit.
+        properties: Further properties of the snapshot's summary.
         load_id: Makes a second commit with the same id a no-op.
-        write_ids: The earlier writes, by `write_files`, of which it commits files.
-        handed_over: The paths of those files; they are not committed again.
-        counts: What to remember with the load id.
+        write_ids: Ids of earlier writes by `write_files` whose files it commits.
+        written_paths: The paths of those files; they are not committed again.
+        counts: Counts to store with the load id.
     """
 
     operation: Operation
@@ -111,10 +111,10 @@ class Change:
     conflict_schema_id: int | None = None
     conflict_spec_id: int | None = None
     schema: SchemaChange | None = None
-    properties: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     load_id: str | None = None
     write_ids: tuple[str, ...] = ()
-    handed_over: frozenset[str] = frozenset()
+    written_paths: frozenset[str] = frozenset()
     counts: Counts = Counts()
 
     @property
@@ -125,6 +125,6 @@ class Change:
 
     @property
     def only_adds(self) -> bool:
-        """Whether it can't conflict with anything: a plain append."""
+        """Whether it is a plain append, which never conflicts."""
         reads = self.conflict_filter is not None or self.conflict_partitions is not None
         return not self.removed and not self.added_deletes and not reads

@@ -1,4 +1,4 @@
-"""Deleting files that no snapshot refers to, and looking for files that may have been deleted."""
+"""Deletes files that no snapshot refers to, and checks whether files still exist."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pyiceberg.io import FileIO
 
-from icestream.credentials import renewing
+from icestream.catalogs.credentials import renewing
+from icestream.read.decode.files import RetryPolicy, retrying
 
 _log = logging.getLogger(__name__)
 _THREADS = 8
 
 
 def delete_files(io: FileIO, paths: Iterable[str]) -> list[str]:
-    """Delete files, each on its own; return those that could not be deleted.
+    """Delete files one by one; return those that could not be deleted.
 
     A file that does not exist counts as deleted.
     """
@@ -23,8 +24,16 @@ def delete_files(io: FileIO, paths: Iterable[str]) -> list[str]:
 
 
 def missing_files(io: FileIO, paths: Iterable[str]) -> list[str]:
-    """The files that do not exist."""
-    return _failed(lambda path: io.new_input(path).exists(), paths)
+    """The files that do not exist.
+
+    Raises:
+        ReadError: If storage can't be accessed.
+    """
+
+    def exists(path: str) -> bool:
+        return retrying(lambda: io.new_input(path).exists(), path=path, policy=RetryPolicy(), io=io)
+
+    return _failed(exists, paths)
 
 
 def _failed(test: Callable[[str], bool], paths: Iterable[str]) -> list[str]:

@@ -1,9 +1,8 @@
 """A write between its first file and its settled commit.
 
-A marker in the table's metadata folder names the write while it lasts. Every file name of the write
-carries the same id, so that what a killed process leaves behind is found by `icestream.orphans`
-without guessing, also where other workers wrote the files. A live write renews its marker, so that
-a long one is never taken for a dead one.
+While a write is under way, a marker in the table's metadata folder names it. All file names of the
+write contain the same id, so `icestream.orphans` finds the files that a killed process left, even
+if other workers wrote them. A live write renews its marker, so a long write does not look dead.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from collections.abc import Iterable
 
 from pyiceberg.table.locations import load_location_provider
 
+from icestream.catalogs.credentials import renewing
 from icestream.commit.cleanup import delete_files, missing_files
-from icestream.commit.sent import SentCommit
-from icestream.credentials import renewing
+from icestream.commit.outcome.unknown_outcome import CommitRequests
 from icestream.errors import CredentialsExpiredError, InvalidArgumentError, WriteError
 from icestream.write.new_file import NewFile
 from icestream.write.target import WriteTarget
@@ -31,22 +30,23 @@ _log = logging.getLogger(__name__)
 
 
 class InFlightWrite:
-    """Holds the marker, and deletes the write's files if it comes to nothing.
+    """Holds the marker, and deletes the write's files if they are not committed.
 
     Attributes:
-        marker: Where the marker is.
-        sent: What was sent to the catalog to commit the files, once anything was.
+        marker: The marker's path.
+        requests: The requests that were sent to commit the files; None before the first.
 
     Args:
         target: The write.
-        operation: What it is about, for people who read the marker.
-        shared: Whether other workers write under the same id: then the marker outlives this one.
+        operation: What the write does, for people who read the marker.
+        shared: Whether other workers write under the same id; the marker then outlives this one.
     """
 
     def __init__(self, target: WriteTarget, *, operation: str, shared: bool = False) -> None:
         self.marker = marker_path(target, target.write_id)
-        self.sent: SentCommit | None = None
+        self.requests: CommitRequests | None = None
         self._taken: dict[str, list[str]] = {}
+        self._owns_taken = False
         self._target = target
         self._operation = operation
         self._shared = shared
@@ -56,7 +56,7 @@ class InFlightWrite:
         self._lock = threading.Lock()
 
     def mark(self) -> None:
-        """Write the marker, or renew it if it is older than a minute. Call it between batches."""
+        """Write the marker, or renew it after a minute. Call this between batches."""
         with self._lock:
             now = time.monotonic()
             if self._marked_at is not None and now - self._marked_at < _BEAT_SECONDS:
@@ -77,7 +77,7 @@ class InFlightWrite:
                 self._marked_at = now
                 raise
             except Exception as error:
-                self._marked_at = now  # a part of it may be there
+                self._marked_at = now  # a part of it may have been written
                 raise WriteError(
                     f"{self.marker} could not be written: {error}. Is there space, and may this "
                     "process write to the table's folder?",
@@ -90,17 +90,24 @@ class InFlightWrite:
             stream.write(json.dumps(facts).encode())
 
     def add(self, paths: Iterable[str]) -> None:
-        """Name data files of the write, to be deleted if it comes to nothing."""
+        """Name data files of the write, to delete if they are not committed."""
         self._paths.extend(paths)
 
-    def take_over(self, files: Iterable[NewFile]) -> None:
-        """Take files that other writes have left to be committed, and their markers.
+    def take_over(self, files: Iterable[NewFile], *, owned: bool) -> None:
+        """Take over uncommitted files of other writes, and their markers.
 
-        A write without a marker was settled: then its files are looked for.
+        A write without a marker was settled, so its files may not exist any more.
+
+        Args:
+            files: The files.
+            owned: Whether no other commit adds these files; they are deleted if this one fails.
+                Otherwise they stay, with their markers: an earlier call, or one in another process,
+                may have sent a commit of them that still lands.
 
         Raises:
-            InvalidArgumentError: If files are gone: an earlier commit of them was refused.
+            InvalidArgumentError: If files do not exist any more.
         """
+        self._owns_taken = owned
         for file in files:
             self._taken.setdefault(file.write_id, []).append(file.path)
         markers = {marker_path(self._target, write_id): write_id for write_id in self._taken}
@@ -108,34 +115,39 @@ class InFlightWrite:
         paths = [path for write_id in settled for path in self._taken[write_id]]
         if gone := missing_files(self._target.io, paths):
             raise InvalidArgumentError(
-                f"{len(gone)} of the files are gone, such as {gone[0]}: an earlier commit of them "
-                "was refused, which deletes them. Write them again"
+                f"{len(gone)} of the files are gone, such as {gone[0]}: icestream.orphans or "
+                "another clean-up has deleted them. Write them again"
             )
 
     def give_back(self) -> None:
-        """Leave the files taken over as they are, with their markers."""
+        """Leave the files that were taken over as they are, with their markers."""
         self._taken.clear()
 
     def committed(self) -> None:
-        """The files belong to the table now: remove the markers only."""
+        """The files belong to the table now: delete only the markers."""
         markers = self._markers()
-        self._paths.clear()  # before anything else: they must never be deleted
+        self._paths.clear()  # before anything else: these files must never be deleted
         self._taken.clear()
         delete_files(self._target.io, markers)
 
     def superseded(self) -> None:
-        """The same load is in the table already: delete what this write added to it.
+        """The same load is in the table already: delete the files of this write.
 
-        Files taken over stay, with their markers: they may be the very files in the table.
+        Files that were taken over stay, with their markers: they may be the files in the table.
         """
         self.give_back()
         self.abandon()
 
     def abandon(self) -> None:
-        """Delete the files and the marker, unless the commit may have happened. Never raises."""
-        if self.sent is not None and self.sent.may_be_in_table:
+        """Delete the files and the marker, unless the commit may have happened. Never raises.
+
+        Files that were taken over and are not owned stay as they are.
+        """
+        if self.requests is not None and self.requests.may_be_in_table:
             _log.debug("the commit happened, or may still happen: %s is kept", self.marker)
             return
+        if not self._owns_taken:
+            self.give_back()
         taken = [path for paths in self._taken.values() for path in paths]
         left = delete_files(self._target.io, [*self._paths, *taken])
         self._paths.clear()
@@ -149,6 +161,6 @@ class InFlightWrite:
 
 
 def marker_path(target: WriteTarget, write_id: str) -> str:
-    """Where the marker of a write is."""
+    """The path of a write's marker."""
     locations = load_location_provider(target.metadata.location, target.properties)
     return locations.new_metadata_location(f"{MARKER_PREFIX}{write_id}.json")

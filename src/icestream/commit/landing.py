@@ -1,4 +1,4 @@
-"""Where a change goes: into the table at once, or into a transaction that the caller commits."""
+"""Commits a change to a table, or stages it in a transaction that the caller commits."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from pyiceberg.table import CreateTableTransaction, Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 
-from icestream._pyiceberg import limit_waits, stage, table_of
+from icestream.catalogs._pyiceberg.staging import stage, table_of
+from icestream.catalogs._pyiceberg.waits import limit_waits
+from icestream.catalogs.redaction import error_text
 from icestream.commit.change import Change
 from icestream.commit.committer import Committed, Committer
 from icestream.commit.in_flight import InFlightWrite
 from icestream.commit.new_table import Creation
-from icestream.commit.sent import refreshed
-from icestream.commit.staged import StagedChange, StagedLook
+from icestream.commit.outcome.unknown_outcome import refreshed
+from icestream.commit.staged_change import StagedChange, StagedCheck
 from icestream.errors import CatalogError, InvalidArgumentError
-from icestream.redaction import error_text
 from icestream.write.target import WriteTarget
 
 
 class TableLanding:
-    """A table: changes are committed, and retried, by us."""
+    """Commits changes to a table, and retries them."""
 
     def __init__(self, table: Table) -> None:
         limit_waits(table.catalog)
@@ -30,28 +31,28 @@ class TableLanding:
         self.name = ".".join(table.name())
 
     def refresh(self) -> TableMetadata:
-        """Ask the catalog for the table as it is now."""
+        """Load the current table from the catalog."""
         try:
             return refreshed(self._table)
         except NoSuchTableError as error:
             raise CatalogError(
-                f"table {self.name} does not exist in the catalog (any more): create it first"
+                f"table {self.name} does not exist in the catalog (or no longer): create it first"
             ) from error
         except Exception as error:
             raise CatalogError(
-                f"the catalog could not be asked for {self.name}: "
+                f"the catalog could not load {self.name}: "
                 f"{error_text(error, self._table.catalog.properties)}"
             ) from error
 
     def target(self, metadata: TableMetadata) -> WriteTarget:
-        """The table for writers, as `refresh` gave it."""
+        """The table for writers, with metadata from `refresh`."""
         return _target(self._table, metadata)
 
     def note(self, change: Change) -> None:
-        """A change that found nothing to do is done."""
+        """Do nothing: a change without effect needs no commit."""
 
     def land(self, change: Change, in_flight: InFlightWrite | None) -> Committed:
-        """Commit; when it returns, the files belong to the table."""
+        """Commit the change. Afterwards the files belong to the table."""
         committed = Committer(self._table, change, in_flight).commit()
         if in_flight is not None:
             if committed.already is None:
@@ -62,45 +63,45 @@ class TableLanding:
 
 
 class TransactionLanding:
-    """An open PyIceberg transaction: changes are staged, and its owner commits them."""
+    """Stages changes in an open PyIceberg transaction, which its owner commits."""
 
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction
         self._table = table_of(transaction)
-        # The table object may be refreshed before the change is staged: what others have done since
-        # must not go unseen.
+        # The table object may be refreshed before the change is staged. All commits since this
+        # version must be checked for conflicts.
         self._planned = self._table.metadata
         self.name = ".".join(self._table.name())
 
     def refresh(self) -> TableMetadata:
-        """The table as the transaction has it."""
+        """The table with the transaction's changes."""
         return self._transaction.table_metadata
 
     def target(self, metadata: TableMetadata) -> WriteTarget:
-        """The table for writers, with what the transaction has staged so far."""
+        """The table for writers, with the changes staged so far."""
         return _target(self._table, metadata)
 
     def note(self, change: Change) -> None:
-        """A change that found nothing to do must still find nothing when all is committed."""
+        """Stage a check that a change without effect still has none at commit time."""
         if isinstance(self._transaction, CreateTableTransaction) or change.only_adds:
             return
         base_id = self._base_id(change)
-        stage(self._transaction, StagedLook(self._table, change, base_snapshot_id=base_id))
+        stage(self._transaction, StagedCheck(self._table, change, base_snapshot_id=base_id))
 
     def _base_id(self, change: Change) -> int | None:
         head = self._planned.snapshot_by_name(change.branch)
         return head.snapshot_id if head else None
 
     def land(self, change: Change, in_flight: InFlightWrite | None) -> Committed:
-        """Stage; the marker stays until the transaction is settled."""
+        """Stage the change. The marker stays until the transaction is settled."""
         base_id = self._base_id(change)
         staged = StagedChange(self._table, change, in_flight, base_snapshot_id=base_id)
         stage(self._transaction, staged)
-        says_nothing = isinstance(self._transaction, CreateTableTransaction) and not isinstance(
+        is_foreign = isinstance(self._transaction, CreateTableTransaction) and not isinstance(
             self._transaction, Creation
         )
-        if in_flight is not None and says_nothing:
-            in_flight.committed()  # PyIceberg's own do not tell how they ended
+        if in_flight is not None and is_foreign:
+            in_flight.committed()  # PyIceberg does not report how its own creations ended
         return Committed(staged.snapshot_id, 0)
 
 
@@ -108,12 +109,12 @@ Landing = TableLanding | TransactionLanding
 
 
 def _target(table: Table, metadata: TableMetadata) -> WriteTarget:
-    """All of it from one look at the table: another thread may refresh the table object."""
+    """A target with the given metadata: another thread may refresh the table object."""
     return replace(WriteTarget.of(table), metadata=metadata, schema=metadata.schema())
 
 
 def landing_of(into: Table | Transaction) -> Landing:
-    """A landing for what the caller gave.
+    """The landing for a table or a transaction.
 
     Raises:
         InvalidArgumentError: If it is neither a table nor a transaction.
@@ -134,7 +135,7 @@ def check_branch(metadata: TableMetadata, branch: str, *, table: str) -> int | N
     PyIceberg would start an empty history for a branch that does not exist.
 
     Raises:
-        InvalidArgumentError: If there is no such branch, or it is a tag.
+        InvalidArgumentError: If the branch does not exist, or is a tag.
     """
     ref = metadata.refs.get(branch)
     if ref is not None and ref.snapshot_ref_type != SnapshotRefType.BRANCH:
@@ -143,7 +144,7 @@ def check_branch(metadata: TableMetadata, branch: str, *, table: str) -> int | N
         )
     if ref is None and branch != MAIN_BRANCH:
         raise InvalidArgumentError(
-            f"{table} has no branch {branch!r}: make it first with table.manage_snapshots()"
+            f"{table} has no branch {branch!r}: create it first with table.manage_snapshots()"
             f".create_branch(snapshot_id, {branch!r}).commit()"
         )
     return ref.snapshot_id if ref is not None else None

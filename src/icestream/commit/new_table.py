@@ -1,14 +1,15 @@
-"""A table that comes into being with its first load.
+"""A table that its first load creates.
 
-Nothing is in the catalog until the load is committed: what fails leaves no empty table, and nobody
-has to decide whether one may be dropped again. Whoever is second finds the table there.
+The table is not in the catalog until the load is committed. So a failed load leaves no empty table
+that somebody would have to drop. When two loads create the same table, the second one fails.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
@@ -21,9 +22,12 @@ from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
-from icestream._pyiceberg import discard_staged, interrupts, settle_staged, table_of
-from icestream.commit.retry import Backoff
-from icestream.commit.sent import SentCommit
+from icestream.catalogs._pyiceberg.commits import interrupts
+from icestream.catalogs._pyiceberg.staging import discard_staged, settle_staged, table_of
+from icestream.catalogs.file_access import without_catalog_secrets
+from icestream.catalogs.redaction import error_text
+from icestream.commit.outcome.retry import Backoff
+from icestream.commit.outcome.unknown_outcome import CommitRequests
 from icestream.errors import (
     CatalogError,
     CommitConflictError,
@@ -32,19 +36,18 @@ from icestream.errors import (
     InvalidArgumentError,
     SchemaMismatchError,
 )
-from icestream.file_access import without_catalog_secrets
-from icestream.redaction import error_text
-from icestream.write.schema import SchemaPlan, plan_schema
-from icestream.write.spec_text import partition_spec, sort_order
+from icestream.report.write_report import WriteReport
+from icestream.write.partition.spec_text import partition_spec, sort_order
+from icestream.write.schema.schema_plan import SchemaPlan, plan_schema
 from icestream.write.target import WriteTarget
 
 
 class TableCreatedError(CommitConflictError):
-    """Somebody else created the table meanwhile."""
+    """Somebody else created the table concurrently."""
 
 
 class Creation(CreateTableTransaction):
-    """A transaction that `NewTable.create` commits: the changes staged in it learn how it ended."""
+    """A transaction for `NewTable.create`, which reports the outcome to the staged changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +56,10 @@ class NewTable:
 
     Attributes:
         identifier: Its name.
-        metadata: What it will be, without a snapshot.
-        metadata_location: Where its first metadata would be.
-        io: How its files are opened.
-        discarded: Columns of the stream that have no type, and are left out.
+        metadata: Its metadata, without a snapshot.
+        metadata_location: The path of its first metadata file.
+        io: Opens its files.
+        discarded: Columns of the stream that are skipped because they have no type.
     """
 
     identifier: tuple[str, ...]
@@ -76,20 +79,20 @@ class NewTable:
         sort_by: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
     ) -> NewTable:
-        """Work a table out from a stream's columns. All of them are optional in it.
+        """Plan a table with a stream's columns. All columns are optional.
 
         Args:
-            catalog: Where it is going to be.
+            catalog: The catalog to create it in.
             name: Its name, such as `"db.t"`.
             stream: The stream's schema.
-            partition_by: Texts such as `"day(ts)"`: see `icestream.write.spec_text`.
+            partition_by: Texts such as `"day(ts)"`: see `icestream.write.partition.spec_text`.
             sort_by: Texts such as `"price desc"`.
-            properties: The table's.
+            properties: The table's properties.
 
         Raises:
             SchemaMismatchError: If Iceberg has no type for a column.
             InvalidArgumentError: If the texts do not fit the columns.
-            CatalogError: If the catalog refuses.
+            CatalogError: If the catalog refuses the table.
         """
         settings = dict(properties or {})
         planned = new_table_schema(name, stream, settings)
@@ -112,7 +115,8 @@ class NewTable:
             raise CatalogError(
                 f"table {name!r} can't be created: {error_text(error, catalog.properties)}"
             ) from error
-        staged = _staged(transaction)
+        staged = table_of(transaction)
+        assert isinstance(staged, StagedTable)
         return cls(
             staged.name(),
             staged.metadata,
@@ -134,100 +138,113 @@ class NewTable:
         """
         if branch not in (None, MAIN_BRANCH):
             raise InvalidArgumentError(
-                f"{self.name} is not there yet and has no branch {branch!r}: leave branch out"
+                f"{self.name} does not exist yet and has no branch {branch!r}: omit branch"
             )
 
     def table(self, catalog: Catalog) -> StagedTable:
-        """The table as PyIceberg sees it: it can't be refreshed or scanned."""
+        """The table for PyIceberg. It can't be refreshed or scanned."""
         return StagedTable(self.identifier, self.metadata, self.metadata_location, self.io, catalog)
 
     def transaction(self, catalog: Catalog) -> Creation:
-        """A transaction for `create`, in which the first load is staged."""
+        """A transaction to stage the first load in, for `create`."""
         return Creation(self.table(catalog))
+
+    def create_with(
+        self, catalog: Catalog, write: Callable[[Creation], WriteReport]
+    ) -> WriteReport:
+        """Create the table and make its first write in one commit; raises the errors of `create`.
+
+        Args:
+            catalog: The catalog to create it in.
+            write: Stages the write in a transaction.
+        """
+        transaction = self.transaction(catalog)
+        report = write(transaction)
+        self.create(transaction, catalog, report.snapshot_id)
+        return report
 
     def create(self, transaction: Creation, catalog: Catalog, snapshot_id: int | None) -> Table:
         """Commit the transaction that creates the table.
 
         Args:
             transaction: From `transaction`, with the first load staged in it.
-            catalog: Where the table is going to be.
+            catalog: The catalog to create it in.
             snapshot_id: The load's snapshot; None if nothing was staged.
 
         Raises:
-            TableCreatedError: If there is such a table now, by somebody else.
+            TableCreatedError: If somebody else created the table.
             CommitUnknownError: If it is not known whether the table was created.
             CommitError: If the catalog refused.
         """
-        sent = SentCommit(catalog, self.name, MAIN_BRANCH, snapshot_id or 0)
+        requests = CommitRequests(catalog, self.name, MAIN_BRANCH, snapshot_id or 0)
+        look = partial(self._look, catalog, requests, snapshot_id)
         try:
-            with interrupts(), sent.request(None, self.metadata.next_sequence_number()):
+            with interrupts(), requests.sending(None, self.metadata.next_sequence_number()):
                 created = transaction.commit_transaction()
         except Exception as error:
-            created = self._created_after(error, transaction, sent, snapshot_id)
+            created = self._created_after(error, transaction, requests, look)
         except BaseException:
             with contextlib.suppress(Exception):
-                if self._look(catalog, sent, snapshot_id) is None and not sent.may_be_in_table:
+                if look() is None and not requests.may_be_in_table:
                     discard_staged(transaction)
             raise
         settle_staged(transaction)
         return created
 
     def _created_after(
-        self, error: Exception, transaction: Creation, sent: SentCommit, snapshot_id: int | None
+        self,
+        error: Exception,
+        transaction: Creation,
+        requests: CommitRequests,
+        look: Callable[[], Table | None],
     ) -> Table:
-        """The table, if it was created in spite of an error."""
-        catalog = table_of(transaction).catalog
+        """The table, if it was created despite an error."""
+        text = error_text(error, table_of(transaction).catalog.properties)
         backoff = Backoff.of(self.metadata.properties)
         try:
-            found = sent.settle(error, lambda: self._look(catalog, sent, snapshot_id), backoff)
+            created = requests.settle(error, look, backoff)
         except TableCreatedError:
             discard_staged(transaction)
             raise
         except CommitUnknownError as unknown:
-            raise self._unknown(catalog, error, snapshot_id) from unknown.__cause__
-        if found is not None:
-            return found
+            raise CommitUnknownError(
+                f"the catalog did not say whether {self.name} was created ({text}). No file was "
+                "deleted: check whether the table exists",
+                snapshot_id=unknown.snapshot_id,
+            ) from unknown.__cause__
+        if created is not None:
+            return created
         discard_staged(transaction)
-        raise CommitError(
-            f"the catalog did not create {self.name}: {error_text(error, catalog.properties)}"
-        ) from error
+        raise CommitError(f"the catalog did not create {self.name}: {text}") from error
 
-    def _look(self, catalog: Catalog, sent: SentCommit, snapshot_id: int | None) -> Table | None:
-        """The table, if it is there.
+    def _look(
+        self, catalog: Catalog, requests: CommitRequests, snapshot_id: int | None
+    ) -> Table | None:
+        """The table, if it exists.
 
         Raises:
-            TableCreatedError: If another one is there: this one can't be created any more.
+            TableCreatedError: If somebody else's table exists, so that this one can't be created.
         """
         try:
             table = catalog.load_table(self.identifier)
         except (NoSuchTableError, NoSuchNamespaceError):
-            sent.note_absence(None)
+            requests.note_absence(None)
             return None
         has_our_load = snapshot_id is not None and table.metadata.snapshot_by_id(snapshot_id)
         if has_our_load or table.metadata.table_uuid == self.metadata.table_uuid:
             return table
         raise TableCreatedError(
-            f"{self.name} was created by somebody else meanwhile. Nothing was changed; load again, "
-            "into the table that is there now"
-        )
-
-    def _unknown(
-        self, catalog: Catalog, error: Exception, snapshot_id: int | None
-    ) -> CommitUnknownError:
-        return CommitUnknownError(
-            f"the catalog did not say whether {self.name} was created "
-            f"({error_text(error, catalog.properties)}). No file was deleted: see whether the "
-            "table is there",
-            snapshot_id=snapshot_id or 0,
+            f"{self.name} was created concurrently by somebody else. Nothing was changed; load "
+            "again, into that table"
         )
 
 
 def new_table_schema(name: str, stream: pa.Schema, properties: Mapping[str, str]) -> SchemaPlan:
-    """What the columns become: as if they were added to a table without any.
+    """The schema of a new table: the stream's columns, added to an empty schema.
 
     Raises:
         SchemaMismatchError: If Iceberg has no type for a column.
-        InvalidArgumentError: If the properties ask for what can't be written.
+        InvalidArgumentError: If the format version can't be written.
     """
     version = properties.get(
         TableProperties.FORMAT_VERSION, str(TableProperties.DEFAULT_FORMAT_VERSION)
@@ -252,9 +269,3 @@ def new_table_schema(name: str, stream: pa.Schema, properties: Mapping[str, str]
             differences=("there is no column with a type",),
         )
     return plan
-
-
-def _staged(transaction: CreateTableTransaction) -> StagedTable:
-    staged = table_of(transaction)
-    assert isinstance(staged, StagedTable)
-    return staged

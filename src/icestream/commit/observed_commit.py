@@ -1,33 +1,32 @@
-"""A commit, and the load it belongs to, as logs, spans and metrics show them."""
+"""Logs, spans and metrics of a commit, and of the write it belongs to."""
 
 from __future__ import annotations
 
 import logging
 import time
 from contextlib import ExitStack
-from types import TracebackType
 
 from icestream.commit.change import Change
 from icestream.errors import CommitConflictError, CommitUnknownError
-from icestream.report import WriteReport
-from icestream.telemetry import measure, observe
+from icestream.report.telemetry import measure, observe
+from icestream.report.write_report import WriteReport
 
 _log = logging.getLogger("icestream.commit")
 
 
-class ObservedLoad:
-    """A load from the call to its end; the spans of its scans and its commit are inside."""
+class ObservedWrite:
+    """The span of a write. The spans of its scans and its commit are children."""
 
     def __init__(self, verb: str, table: str) -> None:
         self._span = observe("iceberg.load", {"iceberg.table": table, "iceberg.load.verb": verb})
         self._stack = ExitStack()
 
-    def __enter__(self) -> ObservedLoad:
+    def __enter__(self) -> ObservedWrite:
         self._stack.enter_context(self._span.current())
         return self
 
     def done(self, report: WriteReport) -> WriteReport:
-        """Note what the load did."""
+        """Note the results of the write."""
         self._span.note(
             {
                 "iceberg.snapshot.id": report.snapshot_id,
@@ -45,12 +44,7 @@ class ObservedLoad:
         )
         return report
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._stack.close()
         self._span.end(error)
 
@@ -60,8 +54,8 @@ class ObservedCommit:
 
     Args:
         table: The table's name.
-        change: What is committed.
-        snapshot_id: The snapshot that it makes.
+        change: The change.
+        snapshot_id: The change's snapshot.
     """
 
     def __init__(self, table: str, change: Change, snapshot_id: int) -> None:
@@ -85,30 +79,25 @@ class ObservedCommit:
         return self
 
     def sent(self) -> None:
-        """The catalog is asked."""
+        """Note that a request is about to be sent."""
         self._sent += 1
 
     def lost(self, error: Exception, *, conflict: bool) -> None:
-        """A try did not get through; it may be made again."""
+        """Note that a try failed; another may follow."""
         self._conflicts += conflict
         kind = type(error).__name__
         why = "another commit was first" if conflict else "there was no clear answer"
         _log.warning("commit to %s, try %s: %s (%s)", self._table, self._sent, why, kind)
 
     def refused(self) -> None:
-        """Another change is in the way of this one."""
+        """Note that the change conflicts with another commit."""
         self._conflicts += 1
 
     def settled(self, *, already: bool) -> None:
-        """It is in the table, by this commit or by an earlier one of the same load."""
+        """Note that this commit, or an earlier one of the same load, is in the table."""
         self._settled, self._already = True, already
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         outcome, seconds = self._outcome(error), time.monotonic() - self._started
         self._span.note(
             {
@@ -120,7 +109,7 @@ class ObservedCommit:
         )
         self._measure(outcome, seconds)
         if outcome == "committed":
-            self._tell(seconds)
+            self._log_success(seconds)
         self._span.end(error)
 
     def _outcome(self, error: BaseException | None) -> str:
@@ -164,7 +153,7 @@ class ObservedCommit:
             if rows:
                 measure({"iceberg.commit.rows": rows}, {**named, "iceberg.commit.row_kind": kind})
 
-    def _tell(self, seconds: float) -> None:
+    def _log_success(self, seconds: float) -> None:
         counts = self._change.counts
         _log.info(
             "%s of %s is snapshot %s: %s rows inserted, %s updated, %s deleted; %s files added, "

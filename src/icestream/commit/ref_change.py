@@ -1,7 +1,7 @@
-"""Branches made, moved and dropped: commits without files, tried until the table is as wanted.
+"""Commits without files that create, move and drop branches, tried until the table is as wanted.
 
-Each try asks for what is still to be done of the table as it is now, so that an answer that was
-lost needs no other care: whoever looks again sees it done, or does it again.
+Each try starts from the current table and does what is still missing. So a lost answer needs no
+special care: the next try sees that the change is done, or does it again.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AssertTableUUID, TableRequirement, TableUpdate
 
-from icestream._pyiceberg import commit_to_catalog
+from icestream.catalogs._pyiceberg.commits import commit_to_catalog
+from icestream.catalogs.redaction import error_text
 from icestream.commit.landing import TableLanding
-from icestream.commit.retry import Backoff, Outcome, classify, has_ended
+from icestream.commit.outcome.retry import Backoff, Outcome, classify, has_ended, is_busy
 from icestream.errors import CatalogError, CommitConflictError, CommitError, CommitUnknownError
-from icestream.redaction import error_text
 
 _log = logging.getLogger(__name__)
 
@@ -28,15 +28,15 @@ class RefChange:
     """One commit that moves branches.
 
     Attributes:
-        updates: What it does.
-        requirements: What must hold for it: a branch that moves, or goes, must be where it was.
+        updates: The updates.
+        requirements: Their requirements: a branch to move or drop must be where it was.
     """
 
     updates: tuple[TableUpdate, ...]
     requirements: tuple[TableRequirement, ...]
 
     def needs_the_same(self, other: RefChange) -> bool:
-        """Whether both can be carried out on the same tables only."""
+        """Whether both have the same requirements."""
         return self.requirements == other.requirements
 
 
@@ -47,23 +47,22 @@ def change_refs(
     what: str,
     snapshot_id: int | None = None,
 ) -> TableMetadata:
-    """Commit what is wanted until nothing is.
+    """Commit changes until the table is as wanted.
 
     Args:
-        table: Refreshed before each try; has the new metadata afterwards.
-        wanted: What is to be done to the table as it is; None if it is as wanted. What it raises
-            ends the loop, and nothing is changed by it.
+        table: The table. It is refreshed before each try, and has the new metadata afterwards.
+        wanted: Returns the change that the current table needs, or None if it needs none. An error
+            that it raises ends the loop, and nothing is changed.
         what: The change in a few words, for messages.
-        snapshot_id: The snapshot that it is about, for the error.
+        snapshot_id: The snapshot of the change, for the error.
 
     Returns:
-        The table's metadata as `wanted` was content with.
+        The metadata of the table that needs no change.
 
     Raises:
-        CommitConflictError: If it lost against other commits until the time was used up.
-        CommitUnknownError: If the catalog gave no answer, and can't be asked, or said yes and does
-            not show it.
-        CommitError: If the catalog refused it.
+        CommitConflictError: If other commits came first until the time was used up.
+        CommitUnknownError: If the catalog does not answer, or hides a change it accepted.
+        CommitError: If the catalog refused the change.
     """
     tries = _Tries(table, what, snapshot_id)
     while True:
@@ -86,10 +85,10 @@ class _Tries:
         self._open: list[RefChange] = []  # requests that may still land
         self._taken: RefChange | None = None
         self._trouble: Exception | None = None
-        self._end: CommitError | None = None  # what to raise if it is not done: no more tries
+        self._end: CommitError | None = None  # raised if the change is not done; ends the tries
 
     def look(self) -> TableMetadata:
-        """The table as it is now."""
+        """Load the current table."""
         while True:
             try:
                 return self._landing.refresh()
@@ -104,17 +103,15 @@ class _Tries:
             return self._backoff.look_again()
         if self._open:
             return self._backoff.wait(Outcome.UNKNOWN)
-        cause = error.__cause__
-        busy = cause is not None and classify(cause, self._table.catalog) is Outcome.CONFLICT
-        return busy and self._backoff.wait(Outcome.CONFLICT)
+        return is_busy(error, self._table.catalog) and self._backoff.wait(Outcome.CONFLICT)
 
     def send(self, change: RefChange, metadata: TableMetadata) -> None:
-        """Ask for what a look has shown to be still wanted.
+        """Send a change that the table still needs.
 
         Raises:
-            CommitError: If there is no use in asking, or no time left.
+            CommitError: If the catalog refused it before, or no time is left.
         """
-        # Others need branches where they are not any more.
+        # Requests with other requirements can't land any more: the branches have moved.
         self._open = [sent for sent in self._open if sent.needs_the_same(change)]
         if self._end is not None:
             if not self._open:
@@ -134,15 +131,15 @@ class _Tries:
             self._note(error, change)
 
     def _note(self, error: Exception, change: RefChange) -> None:
-        """What a failed request says: a look comes next in any case."""
+        """Note a failed request. The table is loaded again in any case."""
         catalog, outcome = self._table.catalog, classify(error, self._table.catalog)
-        told, name = error_text(error, catalog.properties), self._landing.name
+        text, name = error_text(error, catalog.properties), self._landing.name
         self._trouble = error
         if has_ended(error, catalog):
             self._open.remove(change)
-        _log.debug("%s of %s, try %s: %s", self._what, name, self._backoff.tried + 1, told)
+        _log.debug("%s of %s, try %s: %s", self._what, name, self._backoff.tried + 1, text)
         if outcome is Outcome.REFUSED:
-            self._end = CommitError(f"the catalog refused {self._what} of {name}: {told}")
+            self._end = CommitError(f"the catalog refused {self._what} of {name}: {text}")
         elif not self._backoff.wait(outcome):
             self._end = CommitConflictError(
                 f"{self._what} of {name} lost against other commits {self._backoff.tried} times. "
@@ -151,13 +148,13 @@ class _Tries:
             if outcome is Outcome.UNKNOWN:
                 self._end = CommitError(
                     f"the catalog gave no clear answer to {self._what} of {name}, and it is not "
-                    f"done: {told}"
+                    f"done: {text}"
                 )
 
     def _unsettled(self, error: Exception) -> CommitUnknownError:
-        told = error_text(error, self._table.catalog.properties)
+        text = error_text(error, self._table.catalog.properties)
         return CommitUnknownError(
             f"the catalog did not say whether {self._what} of {self._landing.name} happened "
-            f"({told}). Start again: it is done once, whether it happened or not",
+            f"({text}). Start again: it is done once, whether it happened or not",
             snapshot_id=self._snapshot_id or 0,
         )

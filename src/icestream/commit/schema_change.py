@@ -22,6 +22,7 @@ from pyiceberg.table.update import (
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
 from icestream.commit.change import SchemaChange
+from icestream.commit.snapshot.spec_schema import loosen
 from icestream.errors import CommitConflictError
 from icestream.read.request import name_mapping_of
 from icestream.write.target import WriteTarget
@@ -30,17 +31,17 @@ _ROOT_ID = -1
 
 
 class SchemaConflictError(CommitConflictError):
-    """The table's schema was changed by others in a way that the files written do not fit."""
+    """Another commit changed the table's schema, and the new files do not fit it."""
 
 
 def apply_schema_change(
     change: SchemaChange | None, metadata: TableMetadata, *, table: str
 ) -> tuple[TableMetadata, tuple[TableUpdate, ...], tuple[TableRequirement, ...]]:
-    """The table with the new schema, and what makes it so.
+    """The table with the new schema, and the updates and requirements of the change.
 
     Raises:
         SchemaConflictError: If the table's schema has changed since the new one was derived, and
-            does not have its columns.
+            lacks its columns.
     """
     if change is None or _covers(metadata.schema(), change.schema):
         return metadata, (), ()
@@ -67,11 +68,11 @@ def apply_schema_change(
 
 
 def evolved(target: WriteTarget, loosened: Collection[int]) -> SchemaChange | None:
-    """The change that makes the schema of a write's files the table's; None if it is that already.
+    """The change from the table's schema to that of the new files; None if they are equal.
 
     Args:
-        target: The table, with the schema that files were written with.
-        loosened: Ids of required fields that turned out to hold nulls.
+        target: The table, with the schema of the new files.
+        loosened: Ids of required fields that hold nulls.
     """
     if target.schema == target.metadata.schema() and not loosened:
         return None
@@ -79,13 +80,13 @@ def evolved(target: WriteTarget, loosened: Collection[int]) -> SchemaChange | No
 
 
 def loosened_in_words(schema: Schema, loosened: Collection[int]) -> tuple[str, ...]:
-    """What a report says of required fields that were made optional."""
+    """Sentences for a report about required fields that were made optional."""
     names = (schema.find_column_name(field_id) for field_id in sorted(loosened))
     return tuple(f"column {name!r} made optional" for name in names)
 
 
 def _mapping_update(metadata: TableMetadata, schema: Schema, table: str) -> tuple[TableUpdate, ...]:
-    """Have the table's name mapping know the new columns, if it has one."""
+    """Add the new columns to the table's name mapping, if it has one."""
     mapping = name_mapping_of(metadata, table)
     if mapping is None:
         return ()
@@ -113,7 +114,7 @@ def _children(kind: IcebergType) -> tuple[NestedField, ...]:
 
 
 def _covers(current: Schema, wanted: Schema) -> bool:
-    """Whether a schema has every column of another one: same id, name, type, not stricter."""
+    """Whether a schema has every column of another one, with the same type and not stricter."""
     for field_id in wanted.field_ids:
         if current.find_column_name(field_id) != wanted.find_column_name(field_id):
             return False
@@ -123,41 +124,3 @@ def _covers(current: Schema, wanted: Schema) -> bool:
         if mine.required and not theirs.required:
             return False
     return True
-
-
-def loosen(schema: Schema, field_ids: Collection[int]) -> Schema:
-    """The schema with some fields made optional, at any depth."""
-    fields = [_loosen_field(field, field_ids) for field in schema.fields]
-    return Schema(
-        *fields, schema_id=schema.schema_id, identifier_field_ids=schema.identifier_field_ids
-    )
-
-
-def _loosen_field(field: NestedField, ids: Collection[int]) -> NestedField:
-    return field.model_copy(
-        update={
-            "required": field.required and field.field_id not in ids,
-            "field_type": _loosen_type(field.field_type, ids),
-        }
-    )
-
-
-def _loosen_type(kind: IcebergType, ids: Collection[int]) -> IcebergType:
-    if isinstance(kind, StructType):
-        return StructType(*(_loosen_field(field, ids) for field in kind.fields))
-    if isinstance(kind, ListType):
-        return kind.model_copy(
-            update={
-                "element_type": _loosen_type(kind.element_type, ids),
-                "element_required": kind.element_required and kind.element_id not in ids,
-            }
-        )
-    if isinstance(kind, MapType):
-        return kind.model_copy(
-            update={
-                "key_type": _loosen_type(kind.key_type, ids),
-                "value_type": _loosen_type(kind.value_type, ids),
-                "value_required": kind.value_required and kind.value_id not in ids,
-            }
-        )
-    return kind

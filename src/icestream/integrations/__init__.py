@@ -1,1 +1,7 @@
-"""icestream inside other tools: each module needs its tool, and is imported by name alone."""
+"""Integrations with other tools. Each module needs its tool, so import it by its name.
+
+```
+dlt_destination.py  a destination for dlt pipelines
+torch_loader.py     a dataset for PyTorch's DataLoader, or for workers without PyTorch
+```
+"""

@@ -1,4 +1,4 @@
-"""A dlt destination: load packages go into Iceberg tables, in constant memory.
+"""A dlt destination that loads packages into Iceberg tables in constant memory.
 
 ```python
 import dlt
@@ -9,14 +9,14 @@ pipeline = dlt.pipeline("shop", destination=destination, dataset_name="raw")
 pipeline.run(orders, write_disposition="merge", primary_key="id")
 ```
 
-dlt cuts the rows of a table into several files, each a job of its own. The first job of a table
-loads all of its files, as one snapshot, under a load id that is made of the pipeline, the package
-and the table; the others find that load there and do nothing. So a `replace` replaces once, nobody
-sees half of a package, and a package that is loaded again after a failure is not loaded twice.
+dlt splits the rows of a table into several files, and runs a job for each file. The first job of a
+table loads all of its files as one snapshot. Its load id consists of the pipeline, the package and
+the table. The other jobs find this load in the table and do nothing. A `replace` therefore replaces
+once, nobody sees half of a package, and a package is not loaded twice after a failure.
 
-Nested tables (`orders__items`) are refused before anything of their root table is loaded: dlt hands
-their rows over without the key of their parent, and a merge would add them again each time. dlt
-makes none for this destination unless `max_table_nesting` asks for them.
+The destination refuses nested tables (`orders__items`) before it loads any row of their root table.
+dlt passes their rows without the key of their parent, so a merge would add them again each time.
+dlt creates nested tables for this destination only if `max_table_nesting` says so.
 """
 
 from __future__ import annotations
@@ -32,10 +32,8 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.table import Table
 
-from icestream.catalogs import open_catalog
-from icestream.commit.append import append
+from icestream.catalogs.lookup import open_catalog
 from icestream.commit.new_table import NewTable
-from icestream.commit.overwrite import overwrite
 from icestream.errors import (
     InvalidArgumentError,
     InvalidDataError,
@@ -43,9 +41,12 @@ from icestream.errors import (
     SchemaMismatchError,
     UnsupportedFeatureError,
 )
-from icestream.report import WriteReport
-from icestream.upsert.merge import merge
-from icestream.write.source_files import SourceFiles
+from icestream.memory.budget import MemoryBudget
+from icestream.operations.append import append
+from icestream.operations.merge.merge import merge
+from icestream.operations.overwrite import overwrite
+from icestream.report.write_report import WriteReport
+from icestream.write.sources.file_stream import SourceFiles
 
 try:
     import dlt
@@ -59,14 +60,14 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtraError("dlt is not installed: pip install 'icestream[dlt]'") from error
 
-# Trying again does not help where the rows or the hints are at fault.
+# A retry does not help if the rows or the hints are wrong.
 _LASTING = (InvalidArgumentError, InvalidDataError, SchemaMismatchError, UnsupportedFeatureError)
 
 
 @dlt.destination(
     name="icestream",
     loader_file_format="parquet",
-    batch_size=0,  # The path of a file instead of its rows.
+    batch_size=0,  # pass the path of a file instead of its rows
     naming_convention="snake_case",
     loader_parallelism_strategy="table-sequential",
 )
@@ -81,39 +82,40 @@ def icestream_destination(
 ) -> None:
     """Load a table's share of a dlt load package into an Iceberg table.
 
-    dlt calls this for each file; you call it for a destination, with the arguments below, which may
-    come from dlt's configuration as well (`destination.icestream.catalog`).
+    Call it with the arguments below to create a destination. dlt's configuration can set them, too
+    (`destination.icestream.catalog`). dlt then calls the function for each file, and passes `items`
+    and `table`.
 
     Args:
-        items: dlt's: the path of a Parquet file.
-        table: dlt's: the table's schema and hints.
-        catalog: The catalog's name in PyIceberg's configuration; the default one unless told.
-        catalog_properties: Properties over those of the configuration.
-        namespace: Where tables are; the pipeline's dataset by default.
-        memory: The most bytes held for each table that is loaded at the time.
-        branch: The branch that gets the snapshots; it must exist.
+        items: Path of a Parquet file, passed by dlt.
+        table: Schema and hints of the table, passed by dlt.
+        catalog: Name of a catalog in PyIceberg's configuration. None for the default catalog.
+        catalog_properties: Properties that override those of the configuration.
+        namespace: Namespace of the tables. None for the dataset of the pipeline.
+        memory: Maximum number of bytes to hold for each table. dlt may load several at a time.
+        branch: Branch to commit to. It must exist.
     """
     try:
-        job = _Job(Path(items), table)
+        job = _Job(Path(items), table, MemoryBudget(memory))
         opened = open_catalog(catalog, catalog_properties)
         with closing(opened):
             into = job.table(opened, namespace or job.dataset)
-            job.load(into, memory=memory, branch=branch)
+            job.load(into, branch=branch)
     except _LASTING as error:
         raise DestinationTerminalException(f"{type(error).__name__}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
 class _Hints:
-    """What dlt's schema says of a table.
+    """The hints of a table in dlt's schema.
 
     Attributes:
         disposition: `"append"`, `"replace"` or `"merge"`.
-        columns: Those to load: dlt's own are left out.
-        key: The primary key.
+        columns: Columns to load, without those that dlt adds.
+        key: Columns of the primary key.
         partition_by: Columns with the hint `partition`.
-        delete_when: A filter for rows that delete, from the hint `hard_delete`.
-        last_by: The column by which the last of rows with the same key counts.
+        delete_when: Filter for rows that delete, from the hint `hard_delete`.
+        last_by: Column that decides which row with the same key is the last one.
     """
 
     disposition: str
@@ -137,8 +139,8 @@ class _Hints:
         sorts = {name: columns[name]["dedup_sort"] for name in hinted("dedup_sort")}
         if "asc" in sorts.values():
             raise UnsupportedFeatureError(
-                f"{table['name']} wants the first row of a key (dedup_sort='asc'): icestream keeps "
-                "the last, so say 'desc' of a column that falls"
+                f"{table['name']} keeps the first row of a key (dedup_sort='asc'), and icestream "
+                "keeps only the last: use dedup_sort='desc' with a column whose values decrease"
             )
         return cls(
             disposition,
@@ -154,21 +156,21 @@ def _check_merge(table: Mapping[str, Any], key: tuple[str, ...], other: tuple[st
     strategy = table.get("x-merge-strategy", "delete-insert")
     if strategy not in ("delete-insert", "upsert"):
         raise UnsupportedFeatureError(
-            f"{table['name']} is to be merged by {strategy!r}: icestream merges by 'upsert' and "
+            f"{table['name']} has the merge strategy {strategy!r}: icestream supports 'upsert' and "
             "'delete-insert'"
         )
     if other and set(other) != set(key):
         raise UnsupportedFeatureError(
-            f"{table['name']} has a merge_key, by which dlt deletes rows that the load does not "
-            "have: icestream merges by primary_key alone"
+            f"{table['name']} has a merge_key, which deletes rows that are not in the load: "
+            "icestream merges only by primary_key"
         )
 
 
 def _refuse_nested(storage: PackageStorage, load_id: str, name: str) -> None:
-    """Refuse a table if it is nested, or has nested tables in the package.
+    """Raise an error if a table is nested, or has nested tables in the package.
 
     Raises:
-        UnsupportedFeatureError: Naming the nested table.
+        UnsupportedFeatureError: If there is a nested table. The message names it.
     """
     tables = storage.load_schema(load_id).tables
     root = _root_of(tables, name)
@@ -176,8 +178,8 @@ def _refuse_nested(storage: PackageStorage, load_id: str, name: str) -> None:
         nested = job.table_name
         if nested in tables and tables[nested].get("parent") and _root_of(tables, nested) == root:
             raise UnsupportedFeatureError(
-                f"{nested} has nested rows of {root}, without the key of the row that they belong "
-                "to: icestream loads no nested tables. Set max_table_nesting=0 on the resource or "
+                f"{nested} has nested rows of {root} without the key of their parent rows, and "
+                "icestream does not load nested tables. Set max_table_nesting=0 on the resource or "
                 f"source, so that nested values are stored as JSON in {root}, and drop this "
                 "package: pipeline.abort_packages()"
             )
@@ -190,15 +192,16 @@ def _root_of(tables: Mapping[str, Any], name: str) -> str:
 
 
 def _deletes(name: str, column: Mapping[str, Any]) -> str:
-    """The filter for rows that say that theirs is deleted."""
+    """Return the filter for rows in which the column marks a delete."""
     quoted = '"' + name.replace('"', '""') + '"'
     return f"{quoted} = true" if column.get("data_type") == "bool" else f"{quoted} is not null"
 
 
 class _Job:
-    """All files of a table in a package."""
+    """The load of all files of a table in a package."""
 
-    def __init__(self, path: Path, table: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, table: Mapping[str, Any], budget: MemoryBudget) -> None:
+        self._budget = budget
         self._name = str(table["name"])
         self._hints = _Hints.of(table)
         pipeline = dlt.current.pipeline()
@@ -209,10 +212,11 @@ class _Job:
         states = package.storage.list_job_with_states_for_table(package.load_id, self._name)
         folder = path.parents[1]
         paths = [folder / state / job.file_name() for state, job in states]
-        self._files = SourceFiles(sorted(path for path in paths if path.suffix == ".parquet"))
+        parquet = sorted(path for path in paths if path.suffix == ".parquet")
+        self._files = SourceFiles(parquet, memory=budget)
 
     def table(self, catalog: Catalog, namespace: str) -> Table:
-        """The Iceberg table, which is created if it is not there."""
+        """Load the Iceberg table, or create it if it does not exist."""
         name = f"{namespace}.{self._name}"
         try:
             return catalog.load_table(name)
@@ -230,11 +234,11 @@ class _Job:
         except TableAlreadyExistsError:
             return catalog.load_table(name)
 
-    def load(self, table: Table, *, memory: str, branch: str | None) -> WriteReport:
-        """Load the rows, once."""
+    def load(self, table: Table, *, branch: str | None) -> WriteReport:
+        """Load the rows, unless another job has loaded them."""
         rows, hints = self._rows(), self._hints
         settings: dict[str, Any] = {
-            "memory": memory,
+            "memory": self._budget,
             "branch": branch,
             "load_id": self._load_id,
             "schema_mode": "evolve",
@@ -251,19 +255,19 @@ class _Job:
                 last_by=hints.last_by,
                 **settings,
             )
-        return append(table, rows, **settings)  # As dlt does: a merge without a key appends.
+        return append(table, rows, **settings)  # like dlt, append if a merge has no key
 
     def _rows(self) -> _Rows:
         return _Rows(self._files, self._hints.columns)
 
 
 class _Rows:
-    """The columns of the files that are loaded, as a stream that can be opened again."""
+    """The rows of the files, with the columns to load. The stream can be read several times."""
 
     def __init__(self, files: SourceFiles, columns: tuple[str, ...]) -> None:
-        there = set(files.schema.names)
+        present = set(files.schema.names)
         self._files = files
-        self._columns = [name for name in columns if name in there]
+        self._columns = [name for name in columns if name in present]
         self.schema = pa.schema([files.schema.field(name) for name in self._columns])
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:

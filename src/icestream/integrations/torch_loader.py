@@ -1,4 +1,4 @@
-"""A table as a dataset for training: splits are shared out among workers, and shuffled by epoch.
+"""A dataset for training. It shuffles the splits of a scan and distributes them to workers.
 
 ```python
 splits = ice.scan(table, columns=["features", "label"]).splits(target_bytes="16MB")
@@ -8,7 +8,7 @@ for epoch in range(10):
     for batch in torch.utils.data.DataLoader(loader, batch_size=None, num_workers=4): ...
 ```
 
-PyTorch is not needed: then `for_worker` says which share to read.
+Without PyTorch, use `for_worker` to select the splits of a worker.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from icestream.errors import InvalidArgumentError
-from icestream.memory import DEFAULT_MEMORY
+from icestream.memory.budget import DEFAULT_MEMORY
 from icestream.read.order import Order
 from icestream.read.scan import read_splits
 from icestream.read.split import Split
@@ -30,31 +30,32 @@ from icestream.read.split import Split
 if TYPE_CHECKING:
     _IterableDataset: type[Any] = object
 else:
-    try:  # A DataLoader takes as a stream only what is derived from this.
+    try:  # a DataLoader streams only from subclasses of this class
         from torch.utils.data import IterableDataset as _IterableDataset
     except ModuleNotFoundError:
         _IterableDataset = object
 
 
 class SplitLoader(_IterableDataset):  # type: ignore[misc]
-    """Splits of a scan as an iterable dataset; picklable, so that workers may be processes.
+    """The splits of a scan as an iterable dataset. It is picklable, so workers can be processes.
 
-    Every epoch has each row exactly once among all workers. The order of splits is drawn from the
-    seed and the epoch, the same in all workers; rows stay in order within a split, so that smaller
-    splits shuffle better.
+    In each epoch, all workers together read each row exactly once. The seed and the epoch determine
+    the order of splits, which is the same in all workers. Rows within a split stay in order, so
+    smaller splits shuffle better.
 
     Args:
-        splits: From `Scan.splits`.
-        seed: Shuffles the splits; None leaves them in the order of the plan.
-        memory: The most bytes that each worker holds.
-        batch_size: The most rows in a batch.
-        order: As of `icestream.scan`.
-        convert: What becomes of each batch, such as tensors; must be picklable for processes.
-        rank: The number of this process in a distributed run of `ranks`.
-        ranks: How many there are.
+        splits: Splits from `Scan.splits`.
+        seed: Seed for shuffling the splits. None keeps their order.
+        memory: Maximum number of bytes that each worker holds.
+        batch_size: Maximum number of rows in a batch.
+        order: Order in which batches are delivered, such as `icestream.ArrivalOrder()`.
+        convert: Function that converts each batch, for example to tensors. It must be picklable if
+            workers are processes.
+        rank: Number of this process in a distributed run, starting at 0.
+        ranks: Number of processes in a distributed run.
 
     Raises:
-        InvalidArgumentError: If rank and ranks do not fit.
+        InvalidArgumentError: If `rank` is not below `ranks`.
 
     Memory: `memory` for each worker.
     """
@@ -82,14 +83,14 @@ class SplitLoader(_IterableDataset):  # type: ignore[misc]
         self._options: dict[str, Any] = {"memory": memory, "batch_size": batch_size, "order": order}
 
     def set_epoch(self, epoch: int) -> None:
-        """Name the epoch, before it begins: each has an order of its own."""
+        """Set the epoch before it begins. Each epoch has its own order of splits."""
         self._epoch = epoch
 
     def for_worker(self, worker: int, workers: int) -> SplitLoader:
-        """The share of one of several workers, where PyTorch does not say which one this is.
+        """Return the loader of one worker, for workers that PyTorch did not start.
 
         Raises:
-            InvalidArgumentError: If there is no such worker.
+            InvalidArgumentError: If `worker` is not below `workers`.
         """
         _check_share("worker", worker, "workers", workers)
         share = copy(self)
@@ -97,7 +98,7 @@ class SplitLoader(_IterableDataset):  # type: ignore[misc]
         return share
 
     def splits(self) -> list[Split]:
-        """What this worker reads in this epoch, in order."""
+        """Return the splits that this worker reads in this epoch, in order."""
         ordered = list(self._splits)
         if self._seed is not None:
             random.Random(f"{self._seed}:{self._epoch}").shuffle(ordered)
@@ -113,7 +114,7 @@ class SplitLoader(_IterableDataset):  # type: ignore[misc]
 
 
 def _torch_worker() -> tuple[int, int]:
-    """Which of a DataLoader's workers this is; the only one, outside of them."""
+    """Return the number of this DataLoader worker and of all; (0, 1) outside a DataLoader."""
     data = sys.modules.get("torch.utils.data")
     info = data.get_worker_info() if data is not None else None
     return (0, 1) if info is None else (info.id, info.num_workers)
@@ -122,5 +123,5 @@ def _torch_worker() -> tuple[int, int]:
 def _check_share(name: str, number: int, of_name: str, of: int) -> None:
     if of < 1 or not 0 <= number < of:
         raise InvalidArgumentError(
-            f"{name} is {number} and {of_name} is {of}: numbers begin with 0, below {of_name}"
+            f"{name} is {number} and {of_name} is {of}: {name} must be from 0 to {of_name} - 1"
         )

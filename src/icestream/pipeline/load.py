@@ -1,4 +1,4 @@
-"""`load`: sources become one snapshot of a table, by Spark or in this process."""
+"""`load` reads sources and writes them to a table as one snapshot, on Spark or in this process."""
 
 from __future__ import annotations
 
@@ -13,21 +13,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from icestream.errors import InvalidArgumentError
-from icestream.pipeline.load_identity import Naming
-from icestream.pipeline.load_plan import LoadPlan, plan_load
-from icestream.pipeline.load_progress import LoadProgress
-from icestream.pipeline.load_report import LoadReport
-from icestream.pipeline.load_run import Gate, LoadRun
-from icestream.pipeline.load_spec import (
-    LOAD_OPTIONS,
-    BadRecords,
-    Engine,
-    LoadMode,
-    LoadSpec,
-    Transform,
-)
-from icestream.pipeline.state_folder import StateFolder
-from icestream.upsert.options import (
+from icestream.operations.merge.merge_options import (
     Isolation,
     NullKeys,
     OnDuplicate,
@@ -35,7 +21,22 @@ from icestream.upsert.options import (
     WhenNotMatched,
     WriteMode,
 )
-from icestream.write.schema import SchemaMode
+from icestream.pipeline.inputs.load_identity import Naming
+from icestream.pipeline.load_execution import Gate, LoadRun
+from icestream.pipeline.load_plan import LoadPlan, plan_load
+from icestream.pipeline.reports.load_progress import LoadProgress
+from icestream.pipeline.reports.load_report import LoadReport
+from icestream.pipeline.reports.state_folder import StateFolder
+from icestream.pipeline.request.load_spec import (
+    LOAD_OPTIONS,
+    BadRecords,
+    EngineName,
+    LoadMode,
+    LoadSpec,
+    Transform,
+    TransformEngine,
+)
+from icestream.write.schema.schema_plan import SchemaMode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,7 +49,10 @@ def load(
     mode: LoadMode = "append",
     keys: Sequence[str] | str | None = None,
     schema_mode: SchemaMode = "freeze",
+    select: Sequence[str | Mapping[str, Any]] | str | None = None,
+    where: str | None = None,
     transform: Transform | None = None,
+    transform_engine: TransformEngine = "spark",
     schema: pa.Schema | Mapping[str, Any] | None = None,
     partition_by: Sequence[str] | str = (),
     sort_by: Sequence[str] | str = (),
@@ -56,7 +60,7 @@ def load(
     create: bool = True,
     catalog: str | Catalog | None = None,
     memory: int | str | None = None,
-    engine: Engine = "spark",
+    engine: EngineName = "spark",
     master: str | None = None,
     remote: str | None = None,
     spark: SparkSession | None = None,
@@ -87,10 +91,9 @@ def load(
 ) -> LoadReport | LoadPlan:
     """Load sources into a table, as exactly one snapshot.
 
-    Repeating an append of the same files or table snapshots by the same definition does nothing,
-    and the report's `status` is `"already loaded"`. Files are the same if path, size and time of
-    change are. Databases, streams, data frames, and rows that a Python function transforms are
-    loaded each time.
+    A second append of the same files or table snapshots with the same options does nothing. Its
+    report has the status `"already loaded"`. Files are the same if path, size and modification time
+    are equal. Databases, streams, DataFrames and loads with a Python transform run each time.
 
     Args:
         sources: A path, glob or folder of Parquet, ORC, CSV, JSON lines or Arrow files
@@ -98,60 +101,76 @@ def load(
             (`"jdbc:postgresql://host/db?table=orders"`), a mapping with options
             (`{"path": ..., "format": "csv", "options": {"delimiter": ";"}}`,
             `{"spark_format": "avro", "path": ...}`), a PyIceberg table, an Arrow stream or a
-            function that opens one, a Spark DataFrame; or a list of these: their union, by name.
-        into: The table: `"db.t"`, or a PyIceberg table.
-        mode: `"append"`, `"replace"` (everything that is there), or `"merge"` by keys.
-        keys: The key of a merge; the table's identifier fields by default.
-        schema_mode: Where columns are not the table's: `"freeze"` refuses, `"evolve"` changes the
-            table in the same commit, `"discard"` drops unknown columns.
-        transform: SQL over a view `source`, or a function: of a DataFrame on Spark, of a
-            `pa.RecordBatchReader` on the local engine, where DuckDB runs SQL.
-        schema: Types for columns of CSV and JSON; by default those of the table, or what the first
-            lines look like.
-        partition_by: Of a table that is created: `["day(ts)", "bucket(16, id)"]`.
-        sort_by: Likewise: `["price desc"]`.
-        table_properties: Likewise.
-        create: Whether to create the table, in the same commit, if it is not there.
-        catalog: A PyIceberg catalog, or its name in PyIceberg's configuration. Where nothing is
-            configured, `./icestream_warehouse` is the catalog.
-        memory: The most bytes held: by the load, or on Spark by each task.
-        engine: `"spark"`, or `"local"` for this process.
-        master: Where Spark runs; `"local[*]"` by default.
-        remote: A Spark Connect address instead.
-        spark: A session to use instead of either.
-        branch: The branch that gets the snapshot; it must exist.
-        load_id: Names this load: a second one with the same id does nothing.
-        properties: For the snapshot's summary.
-        bad_records: Lines of CSV and JSON that can't be read: `"fail"`, or `"quarantine"` to store
-            them in a table of their own, with the reason.
-        quarantine: That table; the table's name with `_quarantine` by default.
-        incremental: Load only what is new since the last run: files, or rows of tables.
-        checkpoint: The folder that remembers it; in the state folder by default.
-        again: Append inputs that were loaded before once more.
-        watch: Repeat an incremental load every so many seconds, until interrupted.
-        dry_run: Only tell what would be done. Nothing is touched.
-        when_matched: This and what follows up to isolation is for merges: see `icestream.merge`.
-        name: What the load is called in reports and checkpoints; the table's name by default.
-        state: The folder for reports and checkpoints: `./icestream_state`, or what the variable
-            `ICESTREAM_STATE` says, by default; an empty text for none.
-        progress: Kept up to date while the load runs.
-        on_report: Called with every report; with `watch` there are many.
+            function that opens one, or a Spark DataFrame. A list is read as the union of its
+            sources, with columns matched by name.
+        into: The table to write: a name such as `"db.t"`, or a PyIceberg table.
+        mode: `"append"` adds rows, `"replace"` replaces all existing rows, `"merge"` updates and
+            inserts rows by key.
+        keys: Key columns of a merge; by default the table's identifier fields.
+        schema_mode: What to do if the columns differ from the table's: `"freeze"` refuses,
+            `"evolve"` changes the table in the same commit, `"discard"` drops unknown columns.
+        select: The columns of the sources to load, in this order; by default all. An entry is a
+            name, a mapping that renames or casts a column
+            (`{"name": "price", "from": "amount", "type": "decimal(10,2)"}`), or a constant
+            (`{"name": "country", "value": "NO"}`). `from` may name a field of a struct
+            (`"address.city"`). A value that does not fit the type is an error.
+        where: The rows of the sources to load, as a filter over the sources' columns:
+            `"amount > 0 and country = 'NO'"`. It applies before `select`, and both before
+            `transform`.
+        transform: SQL that reads the view `source`, or a function. On Spark the function takes a
+            DataFrame. On the local engine it takes a `pa.RecordBatchReader`, and DuckDB runs SQL.
+        transform_engine: What runs SQL on Spark: `"spark"`, or `"duckdb"` to run it in the tasks
+            that read and write, each over its own rows. Only expressions and filters are accepted
+            then: no joins, aggregates, windows, `DISTINCT`, `ORDER BY`, `LIMIT` or subqueries. Half
+            of `memory` is for DuckDB.
+        schema: Column types of CSV and JSON files; by default the table's, or types inferred from
+            the first lines.
+        partition_by: Partition fields of a new table, such as `["day(ts)", "bucket(16, id)"]`.
+        sort_by: Sort order of a new table, such as `["price desc"]`.
+        table_properties: Properties of a new table.
+        create: Whether to create the table, in the same commit, if it does not exist.
+        catalog: A PyIceberg catalog, or its name in PyIceberg's configuration. If no catalog is
+            configured, `./icestream_warehouse` is used.
+        memory: Memory limit in bytes, or text such as `"256MB"`. On Spark it applies to each task.
+        engine: `"spark"`, `"local"` for this process, or `"iceberg-jar"` to write with Iceberg's
+            own runtime for Spark, which must be on Spark's class path.
+        master: Spark's master URL; `"local[*]"` by default.
+        remote: A Spark Connect address, instead of `master`.
+        spark: A session to use, instead of `master` and `remote`.
+        branch: An existing branch to write to.
+        load_id: An id for this load. A second load with the same id does nothing.
+        properties: Properties for the snapshot's summary.
+        bad_records: What to do with CSV and JSON lines that can't be read: `"fail"`, or
+            `"quarantine"` to store them in a separate table, with the reason.
+        quarantine: The table for bad records; by default the table's name with `_quarantine`.
+        incremental: Whether to load only files or table rows that no earlier run has loaded.
+        checkpoint: Folder for the progress of incremental loads; by default in the state folder.
+        again: Whether to append inputs even if they were loaded before.
+        watch: Repeat an incremental load after this many seconds, until interrupted.
+        dry_run: Whether to return a plan instead of loading. A dry run changes nothing.
+        when_matched: This option and those up to `isolation` are for merges: see `icestream.merge`.
+        name: The load's name in reports and checkpoints; by default the table's name.
+        state: Folder for reports and checkpoints; by default the value of the environment variable
+            `ICESTREAM_STATE`, or `./icestream_state`. Give `""` to store nothing.
+        progress: An object that the load updates while it runs.
+        on_report: Called with the report; with `watch`, after each repetition.
 
     Returns:
-        What happened; with `dry_run`, what would.
+        The report of the load; with `dry_run`, a plan.
 
     Raises:
-        InvalidArgumentError: If an argument can't be used; nothing was read.
-        SourceError: If a source can't be read, or has bad records; nothing was changed.
+        InvalidArgumentError: If an argument is invalid. Nothing was read.
+        SourceError: If a source can't be read, or has bad records. Nothing was changed.
+        InvalidDataError: If a value does not fit its type in `select`. Nothing was changed.
         SchemaMismatchError: If the columns do not fit the table.
-        DuplicateKeysError: If rows of a merge have the same key.
-        CommitConflictError: If others have changed the same rows meanwhile.
-        StreamError: If a checkpoint is of another load, or what is new can't be told.
+        DuplicateKeysError: If several rows of a merge have the same key.
+        CommitConflictError: If another writer changed the same rows.
+        StreamError: If the checkpoint belongs to another load, or new rows can't be determined.
 
-    Memory: Arrow bytes held stay within `memory`, on Spark in each task.
+    Memory: Arrow data stays within `memory`. On Spark this holds for each task.
     """
-    told = {key: value for key, value in locals().items() if key in LOAD_OPTIONS}
-    spec = LoadSpec.of(sources, into, **told)
+    arguments = locals()
+    spec = LoadSpec.of(sources, into, **{name: arguments[name] for name in LOAD_OPTIONS})
     if watch is not None and not spec.incremental:
         raise InvalidArgumentError("watch repeats an incremental load: give incremental=True, too")
     if dry_run:
@@ -178,13 +197,16 @@ def run_load(
     gate: Gate | None = None,
     naming: Naming | None = None,
 ) -> LoadReport:
-    """Run one load, as it is described.
+    """Run one load.
 
     Args:
         spec: The load; `dataclasses.replace` sets another branch or load_id.
-        state: As of `load`; likewise spark, progress and on_report.
-        gate: What stands between the load and its branch, such as tests on its result.
-        naming: Decides under which id the load is committed, if it has none.
+        state: The state folder, as in `load`.
+        spark: The session, as in `load`.
+        progress: Updated while the load runs.
+        on_report: Called with the report.
+        gate: Decides whether to publish the load, for example by testing its result.
+        naming: Chooses the load id, if the load has none.
     """
     report = LoadRun(spec, _state(state), spark, progress or LoadProgress(), gate, naming).run()
     if on_report is not None:

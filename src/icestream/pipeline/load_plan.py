@@ -1,4 +1,4 @@
-"""What a load would do, from listings, footers and metadata: nothing is touched."""
+"""The dry run of a load: a plan from file lists, footers and metadata. It changes nothing."""
 
 from __future__ import annotations
 
@@ -7,36 +7,34 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from math import ceil
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.memory import InMemoryCatalog
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from icestream import catalogs
+from icestream.catalogs import lookup as catalogs
 from icestream.commit.landing import check_branch
-from icestream.commit.load_id import find_load
 from icestream.commit.new_table import new_table_schema
-from icestream.commit.table_property import whole_number
-from icestream.commit.write_files import write_target
-from icestream.machine import cores
-from icestream.memory import DEFAULT_MEMORY, parse_bytes
-from icestream.pipeline.checkpoint import Checkpoint
-from icestream.pipeline.file_columns import one_schema
-from icestream.pipeline.load_identity import Naming, load_id_of, name_load
-from icestream.pipeline.load_input import LoadInputs, find_inputs
-from icestream.pipeline.load_spec import LoadSpec
-from icestream.pipeline.load_target import LoadTarget
-from icestream.pipeline.report_store import newest_reports
-from icestream.pipeline.state_folder import StateFolder
-from icestream.pipeline.table_increment import schema_scan
-from icestream.write.schema import plan_schema
-from icestream.write.source import ArrowSource, open_source
-from icestream.write.spec_text import partition_spec, sort_order
+from icestream.commit.outcome.retry import whole_number
+from icestream.memory.budget import MemoryBudget
+from icestream.memory.machine import cores
+from icestream.operations.write_files import write_target
+from icestream.pipeline.inputs.checkpoint import Checkpoint
+from icestream.pipeline.inputs.load_identity import Naming, load_id_of, name_load
+from icestream.pipeline.inputs.load_input import LoadInputs, find_inputs
+from icestream.pipeline.inputs.load_target import LoadTarget
+from icestream.pipeline.inputs.table_increment import schema_scan
+from icestream.pipeline.reports.state_folder import StateFolder, newest_reports
+from icestream.pipeline.request.load_spec import LoadSpec
+from icestream.write.partition.spec_text import partition_spec, sort_order
+from icestream.write.schema.schema_plan import plan_schema
+from icestream.write.sources.arrow_source import open_source
+from icestream.write.sources.file_rows import stored_file
+from icestream.write.sources.file_stream import one_schema, read_errors
+from icestream.write.sources.stored_batches import ReadingShare
 
 _MOST_FOOTERS = 1000
 _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:,.*)?\])?")
@@ -44,37 +42,40 @@ _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:,.*)?\])?")
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """What a load would do.
+    """What a load would do. Returned by `icestream.load` with `dry_run`.
 
     Attributes:
         load: The load's name.
         into: The table.
         mode: `"append"`, `"replace"` or `"merge"`.
-        engine: `"spark"` or `"local"`.
-        sources: What would be read, in words.
-        branch: The branch that would get the snapshot.
-        already_committed: Whether a load with this id was committed: nothing would be done.
-        load_id: That id, if the load is known by its inputs.
-        files: Files that would be read; of an incremental load only new ones.
-        bytes: Their size.
-        rows: Their rows, where footers and metadata tell; None where not.
-        columns: Names and types of the columns; None where only running the load would tell.
+        engine: `"spark"`, `"local"` or `"iceberg-jar"`.
+        sources: Descriptions of the sources.
+        branch: The branch that the load would write to.
+        already_committed: Whether the load was committed before, so that it would do nothing.
+        load_id: The id of that load, if it is derived from the inputs.
+        files: Number of files to read; for an incremental load, only new files.
+        bytes: Size of these files.
+        rows: Number of rows in these files, if their footers record it; else None.
+        columns: Names and types of the columns; None if they are only known when the load runs.
         creates_table: Whether the table would be created.
-        new_columns: Of a table that is created: its columns, as Iceberg names types.
-        partition_by: Of a table that is created: its partition fields.
-        sort_by: Of a table that is created: its sort order.
-        schema_changes: What would change in the table's schema, in words.
+        new_columns: Columns of a new table, with Iceberg's type names.
+        partition_by: Partition fields of a new table.
+        sort_by: Sort order of a new table.
+        schema_changes: Descriptions of the changes to the table's schema.
         columns_discarded: Columns that would be dropped.
-        operation: How the snapshot would call itself; None if there is nothing to do.
-        files_removed_at_most: Files of the table that might be removed or written again.
-        bytes_removed_at_most: Their size.
-        files_predicted: About how many data files would be written.
-        memory_limit_bytes: The limit; on Spark it is each task's.
-        tasks: How many tasks run at once; None where not known.
-        memory_bytes: The limit for all of them together; None where not known.
-        seconds_predicted: About how long it would take; None where there is nothing to go by.
-        prediction: What that is based on.
-        notes: What else there is to know.
+        operation: The snapshot's operation; None if there is nothing to do.
+        files_removed_at_most: Maximum number of data files to remove or rewrite.
+        bytes_removed_at_most: Size of these files.
+        files_predicted: Approximate number of data files to write.
+        memory_limit_bytes: The memory limit; on Spark, the limit of each task.
+        tasks: Number of tasks that run in parallel; None if unknown.
+        direct: On Spark, whether tasks would read the sources themselves, without rows in the JVM;
+            None if unknown.
+        route: On Spark, how the rows get to the table, and why; None if unknown.
+        memory_bytes: The limit of all these tasks together; None if unknown.
+        seconds_predicted: Approximate duration; None without an earlier load to compare with.
+        prediction: The load that the duration is based on.
+        notes: Other remarks.
     """
 
     load: str
@@ -102,6 +103,8 @@ class LoadPlan:
     memory_limit_bytes: int = 0
     tasks: int | None = None
     memory_bytes: int | None = None
+    direct: bool | None = None
+    route: str | None = None
     seconds_predicted: float | None = None
     prediction: str | None = None
     notes: tuple[str, ...] = ()
@@ -118,13 +121,13 @@ def plan_load(
     spark: Any = None,
     naming: Naming | None = None,
 ) -> LoadPlan:
-    """Work out what a load would do. Touches nothing.
+    """Plan a load without changing anything.
 
     Args:
         spec: The load.
-        state: Where earlier reports and checkpoints are, if anywhere.
-        spark: The session that it would run on, if there is one.
-        naming: Decides under which id the load would be committed, if it has none.
+        state: Folder with earlier reports and checkpoints.
+        spark: The session that the load would run on.
+        naming: Chooses the load id, if the load has none.
 
     Raises:
         SourceError: If a source can't be found.
@@ -136,7 +139,7 @@ def plan_load(
 
 @contextmanager
 def _target(spec: LoadSpec) -> Iterator[LoadTarget]:
-    """The table; where there is no catalog yet, one that is never stored."""
+    """The target; if the local catalog does not exist yet, in a catalog that is never stored."""
     unset = spec.catalog is None and not catalogs.is_configured()
     local = unset or spec.catalog == catalogs.LOCAL_NAME
     if isinstance(spec.into, str) and local and spec.create and not catalogs.has_local_catalog():
@@ -151,7 +154,7 @@ def _target(spec: LoadSpec) -> Iterator[LoadTarget]:
 
 
 class _Plan:
-    """One plan in the making."""
+    """Builds one plan."""
 
     def __init__(
         self,
@@ -173,7 +176,7 @@ class _Plan:
         branch = spec.branch or MAIN_BRANCH
         if table is not None:
             check_branch(table.metadata, branch, table=spec.table_name)
-        told: dict[str, Any] = {
+        facts: dict[str, Any] = {
             "load": spec.name,
             "into": spec.table_name,
             "mode": spec.mode,
@@ -181,42 +184,37 @@ class _Plan:
             "sources": tuple(source.text for source in spec.sources),
             "branch": branch,
         }
-        if table is not None and find_load(table.metadata, branch, spec.load_id) is not None:
-            return LoadPlan(**told, already_committed=True)
+        if self._target.committed(spec, spec.load_id) is not None:
+            return LoadPlan(**facts, already_committed=True)
         inputs = self._inputs()
         if table is not None and not spec.incremental and spec.load_id is None:
             load_id = load_id_of(spec, inputs, self._target, self._naming)
-            if find_load(table.metadata, branch, load_id) is not None:
-                return LoadPlan(**told, already_committed=True, load_id=load_id)
+            if self._target.committed(spec, load_id) is not None:
+                return LoadPlan(**facts, already_committed=True, load_id=load_id)
         inputs = inputs.with_columns(spec, self._target)
         columns = self._columns(inputs)
         nothing = spec.incremental and not inputs.files and not _has_tables(inputs)
-        told |= {"files": inputs.files, "bytes": inputs.bytes, "rows": self._rows(inputs)}
-        told |= self._schema(columns) | self._memory() | self._time(inputs)
+        facts |= {"files": inputs.files, "bytes": inputs.bytes, "rows": self._rows(inputs)}
+        facts |= self._schema(columns) | self._memory() | self._time(inputs)
         if not nothing:
-            told |= self._change(inputs, branch)
-        return LoadPlan(**told, notes=tuple(self._notes))
+            facts |= self._change(inputs, branch) | self._route(inputs)
+        return LoadPlan(**facts, notes=tuple(self._notes))
 
     def _inputs(self) -> LoadInputs:
         spec, target = self._spec, self._target
-        found = find_inputs(spec, target, may_be_empty=spec.incremental)
+        inputs = find_inputs(spec, target, may_be_empty=spec.incremental)
         if spec.incremental:
-            folder = (
-                Path(spec.checkpoint)
-                if spec.checkpoint is not None
-                else (self._state or StateFolder()).checkpoint(spec.name)
-            )
-            uuid = str(target.table.metadata.table_uuid) if target.table is not None else None
-            checkpoint = Checkpoint.look(folder, spec, uuid)
+            checkpoint = Checkpoint.look(self._state, spec, target.table_uuid)
             if checkpoint.pending() is not None:
-                self._notes.append("a load that was killed would be done again first")
-            found = checkpoint.new(found).narrowed(found)
-        return found
+                self._notes.append("a load that was killed would be repeated first")
+            inputs = checkpoint.new(inputs).narrowed(inputs)
+        return inputs
 
     def _columns(self, inputs: LoadInputs) -> pa.Schema | None:
-        """The columns that the load would write, if they can be told without running anything."""
-        if self._spec.transform is not None:
-            self._notes.append("which columns the transform makes is known when it runs")
+        """The columns that the load would write; None if they are only known when it runs."""
+        spec = self._spec
+        if spec.transform is not None and spec.transform_engine == "spark":
+            self._notes.append("the columns of the transform are only known when it runs")
             return None
         schemas = []
         for each in inputs.inputs:
@@ -227,30 +225,35 @@ class _Plan:
             elif each.files is not None:
                 continue
             elif each.spec.kind == "arrow" and hasattr(each.spec.value, "schema"):
-                with_schema: Any = each.spec.value
-                schemas.append(_arrow_schema(with_schema))
+                schemas.append(_arrow_schema(each.spec.value))
             else:
-                self._notes.append(f"the columns of {each.spec.text} are known when it is read")
+                self._notes.append(
+                    f"the columns of {each.spec.text} are only known when it is read"
+                )
                 return None
-        return one_schema(schemas, "the sources' columns") if schemas else None
+        if not schemas:
+            return None
+        columns = spec.rules.schema(one_schema(schemas, "the sources' columns"))
+        query = spec.task_query(columns, spec.memory_bytes)
+        return columns if query is None else query.schema(columns)
 
     def _schema(self, columns: pa.Schema | None) -> dict[str, Any]:
         spec, table = self._spec, self._target.table
         creates = table is None
-        told: dict[str, Any] = {"creates_table": creates}
+        facts: dict[str, Any] = {"creates_table": creates}
         if creates:
-            told |= {"partition_by": spec.partition_by, "sort_by": spec.sort_by}
+            facts |= {"partition_by": spec.partition_by, "sort_by": spec.sort_by}
         if columns is None:
-            return told
-        told["columns"] = {column.name: str(column.type) for column in columns}
+            return facts
+        facts["columns"] = {column.name: str(column.type) for column in columns}
         if table is None:
             planned = new_table_schema(spec.table_name, columns, spec.table_properties)
-            partition_spec(spec.partition_by, planned.schema)  # refuse what does not fit
+            partition_spec(spec.partition_by, planned.schema)  # raises if they do not fit
             sort_order(spec.sort_by, planned.schema)
             named = {each.name: str(each.field_type) for each in planned.schema.fields}
-            return told | {"new_columns": named, "columns_discarded": planned.discarded}
+            return facts | {"new_columns": named, "columns_discarded": planned.discarded}
         planned = plan_schema(write_target(table), columns, mode=spec.schema_mode)
-        return told | {
+        return facts | {
             "schema_changes": planned.changes,
             "columns_discarded": planned.discarded,
         }
@@ -263,34 +266,32 @@ class _Plan:
             TableProperties.WRITE_TARGET_FILE_SIZE_BYTES,
             TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT,
         )
-        told: dict[str, Any] = {
+        change: dict[str, Any] = {
             "operation": "append" if spec.mode == "append" or table is None else "overwrite",
             "files_predicted": max(1, ceil(inputs.bytes / target_bytes)),
         }
         if table is not None and spec.mode != "append":
             files, size = _live(table, branch)
-            told |= {"files_removed_at_most": files, "bytes_removed_at_most": size}
-        return told
+            change |= {"files_removed_at_most": files, "bytes_removed_at_most": size}
+        return change
 
     def _rows(self, inputs: LoadInputs) -> int | None:
         rows = 0
         if inputs.files > _MOST_FOOTERS:
             return None
+        share = ReadingShare(MemoryBudget(self._spec.memory_bytes))
         for each in inputs.inputs:
-            if each.files is not None:
-                for file in each.files.files:
-                    if file.format != "parquet":
-                        return None
-                    with each.files.store.open_file(file.path) as opened:
-                        rows += pq.read_metadata(opened).num_rows
-            else:
+            if each.files is None:
                 return None
+            for file in each.files.files:
+                if file.format != "parquet":
+                    return None
+                with read_errors(file.path):
+                    rows += stored_file(file, each.files.store, share).parquet_columns().rows
         return rows
 
     def _memory(self) -> dict[str, Any]:
-        spec = self._spec
-        limit = parse_bytes(spec.memory if spec.memory is not None else DEFAULT_MEMORY)
-        tasks = self._tasks()
+        limit, tasks = self._spec.memory_bytes, self._tasks()
         whole = None if tasks is None else limit * tasks
         return {"memory_limit_bytes": limit, "tasks": tasks, "memory_bytes": whole}
 
@@ -298,13 +299,25 @@ class _Plan:
         if self._spec.engine == "local":
             return 1
         if self._spark is not None:
-            from icestream.spark.cores import cores_of
+            from icestream.spark.setup.settings import cores_of
 
             return cores_of(self._spark)
-        found = _LOCAL.fullmatch(self._spec.master or "local[*]")
-        if found is None or self._spec.remote is not None:
+        local = _LOCAL.fullmatch(self._spec.master or "local[*]")
+        if local is None or self._spec.remote is not None:
             return None
-        return cores() if found[1] == "*" else int(found[1] or 1)
+        return cores() if local[1] == "*" else int(local[1] or 1)
+
+    def _route(self, inputs: LoadInputs) -> dict[str, Any]:
+        """How the rows would get to the table, if the engine is Spark."""
+        spec, cores_at_once = self._spec, self._tasks()
+        if spec.engine == "local" or cores_at_once is None:
+            return {}
+        from icestream.pipeline.engines.spark_route import choose_route
+
+        route = choose_route(
+            spec, inputs, self._target, cores=cores_at_once, memory_bytes=spec.memory_bytes
+        )
+        return {"direct": route.is_direct, "route": route.reason}
 
     def _time(self, inputs: LoadInputs) -> dict[str, Any]:
         if self._state is None:
@@ -329,7 +342,7 @@ def _has_tables(inputs: LoadInputs) -> bool:
 
 
 def _live(table: Table, branch: str) -> tuple[int, int]:
-    """Files and bytes of a branch, as its head's summary has them."""
+    """Number and size of a branch's files, from the summary of its head."""
     head = table.metadata.snapshot_by_name(branch)
     summary = head.summary.additional_properties if head is not None and head.summary else {}
     return int(summary.get("total-data-files", 0)), int(summary.get("total-files-size", 0))
@@ -338,6 +351,5 @@ def _live(table: Table, branch: str) -> tuple[int, int]:
 def _arrow_schema(value: Any) -> pa.Schema:
     if isinstance(value.schema, pa.Schema):
         return value.schema
-    with open_source(value) as opened:
-        stream: ArrowSource = opened
+    with open_source(value) as stream:
         return stream.schema or pa.schema([])

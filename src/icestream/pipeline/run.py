@@ -1,4 +1,4 @@
-"""`run`: the loads of a pipeline file, in order; the same inputs are appended once."""
+"""`run`: runs the loads of a pipeline file in order, and appends the same inputs only once."""
 
 from __future__ import annotations
 
@@ -12,27 +12,33 @@ from typing import Any, Literal, overload
 
 from pyiceberg.catalog import Catalog
 
-from icestream import __version__
-from icestream.commit.load_id import is_inputs_load_id
+from icestream.commit.outcome.load_id import is_inputs_load_id
 from icestream.errors import (
     ChecksFailedError,
     CommitUnknownError,
     InvalidArgumentError,
     RunFailedError,
 )
-from icestream.pipeline.audited_load import AuditGate
-from icestream.pipeline.choice import check_keys
+from icestream.pipeline.audit.audited_load import AuditGate
+from icestream.pipeline.inputs.load_identity import IsCommitted, LoadIdentity
 from icestream.pipeline.load import run_load
-from icestream.pipeline.load_identity import IsCommitted, LoadIdentity
-from icestream.pipeline.load_report import LoadReport
-from icestream.pipeline.pipeline_file import PipelineFile, PipelineLoad
+from icestream.pipeline.reports.load_report import LoadReport
+from icestream.pipeline.reports.run_report import (
+    LoadOutcome,
+    LoadStatus,
+    RunPlan,
+    RunReport,
+    in_words,
+)
+from icestream.pipeline.reports.state_folder import StateFolder, write_json
+from icestream.pipeline.request.pipeline_file import PipelineFile, PipelineLoad
+from icestream.pipeline.request.validation import check_keys
 from icestream.pipeline.run_order import needs_of, run_order
 from icestream.pipeline.run_plan import plan_run
-from icestream.pipeline.run_report import LoadOutcome, LoadStatus, RunPlan, RunReport, in_words
 from icestream.pipeline.run_state import RunFile, RunState, audit_name
-from icestream.pipeline.state_folder import StateFolder, write_json
+from icestream.report.version import __version__
 
-_BEFORE = "committed before, by the same run"
+_BEFORE = "already committed by this run, before it crashed"
 _SAME_INPUTS = "the same inputs were appended before: --again appends them once more"
 _log = logging.getLogger(__name__)
 
@@ -87,45 +93,47 @@ def run(
 ) -> RunReport | RunPlan:
     """Run the loads of a pipeline file.
 
-    A load runs after those that it waits for. One that fails blocks those that wait for it; all
-    others still run, and the run ends: the next call is a new run.
+    Each load starts after its dependencies. If a load fails, the loads that depend on it are
+    blocked. All other loads still run, and the next call starts a new run.
 
-    Repeating an append of the same files or table snapshots by the same definition does nothing:
-    its status is `"already loaded"`. Files are the same if path, size and time of change are.
-    Merges and replaces run each time, and so do appends of databases and of other sources that
-    can't be known again.
+    A second append of the same files or table snapshots with the same options does nothing. Its
+    status is `"already loaded"`. Files are the same if path, size and modification time are equal.
+    Merges, replaces, and appends from databases or other sources that can't be compared run each
+    time.
 
-    A run that crashed (or was interrupted, or whose commit got no answer) is resumed by the next
-    call: a load whose definition and inputs are unchanged is not committed again.
+    If a run crashed, was interrupted, or got no answer to a commit, the next call resumes it.
+    Committed loads are not repeated if their options and inputs are unchanged.
 
-    A load with tests goes to a branch first, and is published only if all tests hold.
+    A load with tests writes to a branch first. It is published only if all tests pass.
 
     Args:
-        pipeline: The file: see docs/pipeline-file.md.
-        only: The names of some loads; all by default.
-        variables: Values for `${NAME}` in the file, over those of the environment.
-        catalog: A PyIceberg catalog or its name, in place of those that the file names.
-        fresh: Whether to begin a new run where the last one crashed. Its merges, replaces and
-            sources that can't be known again are loaded once more.
-        again: Whether to load everything once more: appends of inputs that were loaded before,
-            and what a crashed run has loaded. Incremental loads still take each file once.
-        dry_run: Whether to tell what would be done, instead of doing it. Touches nothing.
-        state: The folder that knows how far a run is, and gets the report; `./icestream_state` or
-            what `ICESTREAM_STATE` says by default.
-        spark: The session for loads on Spark; by default the one that runs, or a new one.
-        on_load: Called with a load's name and None when it begins, and with its outcome after.
-        progress: A `LoadProgress` that is kept up to date with the load that runs.
+        pipeline: Path of the pipeline file: see docs/pipeline-file.md.
+        only: Names of the loads to run; all loads by default.
+        variables: Values for `${NAME}` in the file, which override the environment.
+        catalog: A PyIceberg catalog or its name, instead of the catalogs in the file.
+        fresh: Whether to start a new run even if the last one crashed. Merges, replaces and
+            sources that can't be compared are loaded again.
+        again: Whether to load everything again: inputs that were appended before, and loads that a
+            crashed run has committed. Incremental loads still load each file once.
+        dry_run: Whether to return a plan instead of running. A dry run changes nothing.
+        state: Folder for the run's progress and report; by default the value of the environment
+            variable `ICESTREAM_STATE`, or `./icestream_state`.
+        spark: The session for loads on Spark; by default the active session, or a new one.
+        on_load: Called with a load's name and None when it starts, and its outcome when it ends.
+        progress: A `LoadProgress` that the current load updates.
 
     Returns:
-        What became of each load; with `dry_run`, what each would do.
+        The outcome of each load; with `dry_run`, a plan of each load.
 
     Raises:
-        InvalidArgumentError: If the file is wrong, with the line; or the pipeline runs already.
-        ChecksFailedError: If tests failed, and nothing else did.
-        RunFailedError: If loads failed; the error of the first is the cause. The message names all
-            of them, and `report` has what became of each load.
+        InvalidArgumentError: If the file is invalid (the message names the line), or the pipeline
+            is already running.
+        ChecksFailedError: If loads failed only because of their tests.
+        RunFailedError: If loads failed. The message names them, the cause is the first error, and
+            `report` has the outcome of each load.
 
-    Memory: as of `icestream.load`, one load at a time; tests in half of the limit, more on disk.
+    Memory: one load runs at a time, within the limit of `icestream.load`. Tests use half of the
+    limit and spill to disk.
     """
     file = PipelineFile.read(pipeline, variables=variables, catalog=catalog)
     needs = needs_of(file.loads)
@@ -138,13 +146,13 @@ def run(
         return plan_run(file, order, needs, crashed, folder, spark, again=again)
     with run_file.locked():
         begun, resumed = run_file.begin(order, fresh=fresh, again=again)
-        tools = _Tools(folder, spark, progress, on_load or _nobody)
+        tools = _Tools(folder, spark, progress, on_load or (lambda name, outcome: None))
         return _Run(file, begun, run_file, tools, resumed=resumed).run(order, needs)
 
 
 @dataclass(frozen=True, slots=True)
 class _Tools:
-    """What loads are run with."""
+    """The objects that all loads of a run share."""
 
     folder: StateFolder
     spark: Any
@@ -190,13 +198,14 @@ class _Run:
         for each in needs[name]:
             before = self._outcomes.get(each)
             if before is not None and before.status in ("failed", "blocked"):
-                reason = f"{each!r}, which it waits for, {_was(before)}"
+                verb = "failed" if before.status == "failed" else "was blocked"
+                reason = f"{each!r}, which it waits for, {verb}"
                 into = self._loads[name].spec.table_name
                 return LoadOutcome(name, "blocked", reason=reason, into=into)
         return None
 
     def _end(self) -> None:
-        """Let the next run be a new one, unless it has to find out what became of a commit."""
+        """Mark the run as ended, unless the next run must find out whether a commit succeeded."""
         unknown = any(isinstance(error, CommitUnknownError) for error in self._errors.values())
         wanted = [name for name in self._state.wanted if name in self._loads]
         left = [
@@ -284,13 +293,13 @@ class _Run:
         failed = tuple(self._errors)
         tested = all(isinstance(error, ChecksFailedError) for error in self._errors.values())
         kind = ChecksFailedError if tested else RunFailedError
-        told = [f"{name}: {in_words(error)}" for name, error in self._errors.items()]
+        reasons = [f"{name}: {in_words(error)}" for name, error in self._errors.items()]
         blocked = [outcome.load for outcome in report.loads if outcome.status == "blocked"]
-        waiting = f" Not run, since they wait for these: {', '.join(blocked)}." if blocked else ""
+        waiting = f" Not run, because they wait for these: {', '.join(blocked)}." if blocked else ""
         return kind(
             f"{len(failed)} of {len(report.loads)} loads of {report.pipeline!r} failed. "
-            f"{' | '.join(told)}.{waiting} Fix that and run it again: inputs that are appended "
-            "already are not appended twice",
+            f"{' | '.join(reasons)}.{waiting} Fix the cause and run it again: inputs that were "
+            "appended are not appended twice",
             failed=failed,
             report=report,
         )
@@ -314,13 +323,5 @@ def _chosen(only: Sequence[str] | str | None, names: tuple[str, ...]) -> set[str
     given = [only] if isinstance(only, str) else list(only)
     check_keys("only", given, names)
     if not given:
-        raise InvalidArgumentError("only names no load: name one, or leave it out for all")
+        raise InvalidArgumentError("only is empty: name a load, or leave it out to run all loads")
     return set(given)
-
-
-def _was(outcome: LoadOutcome) -> str:
-    return "failed" if outcome.status == "failed" else "was blocked"
-
-
-def _nobody(name: str, outcome: LoadOutcome | None) -> None:
-    """Nobody wants to know."""

@@ -1,7 +1,7 @@
-"""Which loads of a pipeline wait for which, and the order in which they run.
+"""Dependencies between the loads of a pipeline, and the order in which they run.
 
-A load waits for those that the file names, for those that write a table which it reads, and for
-those before it in the file that write to the same table.
+A load waits for the loads listed under `after`, for loads that write a table it reads, and for
+earlier loads in the file that write to the same table.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pyiceberg.table import Table
 
 from icestream.errors import InvalidArgumentError
-from icestream.pipeline.load_spec import LoadSpec
-from icestream.pipeline.pipeline_file import PipelineLoad
+from icestream.pipeline.request.load_spec import LoadSpec
+from icestream.pipeline.request.pipeline_file import PipelineLoad
 
 _Needs = dict[str, tuple[str, ...]]
 
@@ -38,7 +38,7 @@ def needs_of(loads: Sequence[PipelineLoad]) -> Mapping[str, tuple[str, ...]]:
 
 
 def run_order(needs: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """The names, each after those that it waits for; else as in the file."""
+    """The names of the loads, dependencies first and otherwise in the order of the file."""
     left, ordered = list(needs), []
     while left:
         ready = next(name for name in left if not set(needs[name]) & set(left))

@@ -1,4 +1,4 @@
-"""What a run would do."""
+"""The dry run of a pipeline: what each load would do."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
-from icestream.commit.load_id import is_inputs_load_id
+from icestream.commit.outcome.load_id import is_inputs_load_id
 from icestream.errors import IcestreamError
 from icestream.pipeline.load_plan import LoadPlan, plan_load
-from icestream.pipeline.pipeline_file import PipelineFile
-from icestream.pipeline.run_report import PlannedLoad, RunPlan, in_words
-from icestream.pipeline.run_state import LoadState, RunState
-from icestream.pipeline.state_folder import StateFolder
+from icestream.pipeline.reports.run_report import PlannedLoad, RunPlan, in_words
+from icestream.pipeline.reports.state_folder import LoadState, StateFolder
+from icestream.pipeline.request.pipeline_file import PipelineFile
+from icestream.pipeline.run_state import RunState
 
 
 def _status(plan: LoadPlan | None, known: LoadState) -> Literal["run", "already loaded", "skip"]:
@@ -32,16 +32,16 @@ def plan_run(
     *,
     again: bool = False,
 ) -> RunPlan:
-    """Tell what a run would do. Touches nothing.
+    """Plan a run without changing anything.
 
     Args:
         file: The pipeline.
-        order: The loads that would run, in their order.
-        needs: What each load waits for.
-        open_run: The run that would be resumed.
-        folder: The state folder, which may have reports of earlier loads.
+        order: Names of the loads to run, in order.
+        needs: The loads that each load waits for.
+        open_run: The crashed run that would be resumed, if any.
+        folder: The state folder, which may contain reports of earlier loads.
         spark: The session for loads on Spark.
-        again: Whether appends of inputs that were loaded before would be repeated.
+        again: Whether inputs that were loaded before would be appended again.
     """
     loads = {load.name: load for load in file.loads}
     state = open_run or RunState(file.name, "none", list(order), again=again)

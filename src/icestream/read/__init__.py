@@ -1,22 +1,26 @@
-"""The read side: a table becomes a stream of Arrow batches inside a byte budget.
+"""Reading: turn a table into a stream of Arrow batches within a memory limit.
+
+```python
+with icestream.scan(table, where="price > 10", memory="64MB") as batches:
+    for batch in batches:
+        ...
+```
+
+`scan` checks its arguments (`request.py`). `plan/` finds the data files and their deletes, and
+`decode/`, `project/` and `deletes/` turn each file into batches of the table's schema. `deliver/`
+does this for many files in parallel and merges the batches into one stream.
 
 ```
-request.py     which snapshot, which columns, which rows: settled before anything is read
-planner.py     which files, which deletes, one by one      manifests.py  read block by block
-delete_index.py  which deletes apply to a file
-plan.py        those files as splits, or as PyIceberg's tasks
-split.py       a share of that as plain data, picklable
-files.py       open a data file; retry what is transient   prefetch.py  read ahead (S3)
-parquet.py     decode page by page                         orc.py       decode flat
-prune.py       row groups that statistics rule out
-projection.py  file columns -> table columns, by field id
-deletes.py     positions that are deleted
-rows.py        the row filter, evaluated on Arrow arrays
-units.py       a file that is open, and the units that it is decoded in
-stream.py      one unit as a stream of finished batches
-sizing.py      how many rows a step, how many streams: measured, not guessed
-order.py       TaskOrder, ArrivalOrder
-merge.py       many streams -> one, in order or as they come, inside the budget
-scan.py        the public face
+scan.py      `scan` and `read_splits`        order.py     TaskOrder, ArrivalOrder
+request.py   the arguments, checked          explain.py   predicts what a scan does
+split.py     a part of a scan, picklable     located.py   rows with their file and position
+distant_years.py  dates before the year 1 and after 9999
+
+plan/        the files to read, and the deletes that apply to each
+decode/      data files to Arrow batches, a few rows at a time
+project/     columns of files to columns of the scan
+deletes/     the deleted rows of each file
+deliver/     many files, decoded in parallel, as one stream
+observed_scan.py  logs and telemetry of a scan
 ```
 """

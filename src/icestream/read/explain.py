@@ -1,4 +1,4 @@
-"""What a scan is going to do, predicted from metadata."""
+"""Predict from metadata what a scan will do."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from icestream.memory import MemoryBudget
-from icestream.read.layout import buffer_bytes
+from icestream.memory.budget import MemoryBudget
+from icestream.read.decode.layout import buffer_bytes
+from icestream.read.decode.sizing import Estimate, Sizing, StepSizing
+from icestream.read.deliver.units import FileCounter
 from icestream.read.order import ArrivalOrder, Order, most_streams
-from icestream.read.request import ScanRequest
-from icestream.read.sizing import Estimate, Sizing, StepSizing
-from icestream.read.split import Split
-from icestream.read.units import FileCounter
-from icestream.report import ScanExplanation
+from icestream.read.split import ReadContext, Split
+from icestream.report.scan_report import ScanExplanation
 
 _PAGES_BYTES = 1 << 20
 _TEXT_BYTES = 32
@@ -22,32 +21,35 @@ _TEXT_BYTES = 32
 def explain(
     splits: Iterable[Split],
     *,
-    asked: ScanRequest | None,
+    context: ReadContext,
     schema: pa.Schema,
     order: Order,
     budget: MemoryBudget,
     batch_rows: int,
 ) -> ScanExplanation:
-    """Predict with the arithmetic that the scan itself starts from; the scan then measures."""
+    """Predict with the formulas that a scan starts with, before it adjusts to measured sizes."""
     sizing = Sizing(budget.limit_bytes, batch_rows)
-    found = _Found()
+    files, delete_files = FileCounter(), set[int]()
+    rows = size = 0
+    path = ""
     for split in splits:
-        found.add(split)
-    first = found.first
-    context = first.context if first is not None else (asked.context if asked else None)
-    decoded = len(context.read_schema.fields) if context else len(schema)
+        path = path or split.path
+        files.add(split)
+        rows += split.rows
+        size += split.bytes
+        delete_files.update(hash(delete.path) for delete in split.deletes)
+    decoded = len(context.read_schema.fields)
     per_column = buffer_bytes(budget.limit_bytes, decoded) + _PAGES_BYTES
-    rows = found.rows
     estimate = Estimate(sum(_width(f.type) for f in schema), per_column * decoded, rows)
     steps = StepSizing(sizing, estimate)
     batch = min(batch_rows, max(1, int(sizing.step_bytes / steps.row_bytes())))
-    streams = sizing.streams(estimate, most_streams(order, first.path if first is not None else ""))
+    streams = sizing.streams(estimate, most_streams(order, path))
     held = streams * (estimate.fixed_bytes + int(sizing.step_bytes * sizing.copies))
     return ScanExplanation(
-        files=found.files.value,
-        delete_files=len(found.delete_files),
+        files=files.value,
+        delete_files=len(delete_files),
         rows=rows,
-        compressed_bytes=found.bytes,
+        compressed_bytes=size,
         columns=decoded,
         order="arrival" if isinstance(order, ArrivalOrder) else "task",
         batch_rows=batch,
@@ -56,27 +58,9 @@ def explain(
         stream_bytes=estimate.fixed_bytes,
         buffer_bytes=max(budget.limit_bytes - held, 0),
         memory_limit_bytes=budget.limit_bytes,
-        row_filter=str(context.row_filter) if context else "",
-        snapshot_id=context.snapshot_id if context else None,
+        row_filter=str(context.row_filter),
+        snapshot_id=context.snapshot_id,
     )
-
-
-class _Found:
-    """What the splits are together; none of them is kept but the first."""
-
-    def __init__(self) -> None:
-        self.first: Split | None = None
-        self.files = FileCounter()
-        self.rows = self.bytes = 0
-        self.delete_files: set[int] = set()
-
-    def add(self, split: Split) -> None:
-        if self.first is None:
-            self.first = split
-        self.files.add(split)
-        self.rows += split.rows
-        self.bytes += split.bytes
-        self.delete_files.update(hash(delete.path) for delete in split.deletes)
 
 
 def _width(kind: pa.DataType) -> float:

@@ -1,4 +1,4 @@
-"""Rows that know where they are: the number of their file, and their position in it."""
+"""Rows with the number of their file and their position in it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table import FileScanTask
 
-from icestream.memory import MemoryBudget
-from icestream.read.origin import FILE_NUMBER
-from icestream.read.plan import TaskSplits
+from icestream.memory.budget import MemoryBudget
+from icestream.read.deletes.position_set import PositionSet
+from icestream.read.plan.scan_plan import TaskSplits
+from icestream.read.project.origin import FILE_NUMBER
 from icestream.read.request import ScanRequest
 from icestream.read.scan import scan_of_splits
 
@@ -22,8 +24,8 @@ class Located:
     """Rows of one file.
 
     Attributes:
-        number: Which of the files that were asked for.
-        positions: Where each row is in the file, ascending; deleted rows are left out.
+        number: The index of the file in the request.
+        positions: The position of each row in the file, ascending. Deleted rows are left out.
         rows: The rows.
     """
 
@@ -33,24 +35,26 @@ class Located:
 
 
 def read_located(
-    asked: ScanRequest,
+    request: ScanRequest,
     tasks: Sequence[FileScanTask],
     *,
     budget: MemoryBudget,
-    positions: Sequence[npt.NDArray[np.int64]] | None = None,
+    positions: Sequence[npt.NDArray[np.int64] | PositionSet] | None = None,
 ) -> Iterator[Located]:
-    """The rows of some files that are not deleted, file by file in the order given.
+    """Read the undeleted rows of some files, file by file in the given order.
 
     Args:
-        asked: Which columns; its filter is not applied.
+        request: Defines the columns. Its filter is not applied.
         tasks: The files.
-        budget: Bounds what reading holds.
-        positions: The only rows of each file that are wanted, ascending; all by default.
+        budget: The budget for the bytes that reading holds.
+        positions: The positions of the rows to read in each file, as an ascending array or a set.
+            All rows by default.
     """
     context = replace(
-        asked.context,
+        request.context,
         metadata_columns=(FILE_NUMBER, "_pos"),
-        read_schema=asked.context.schema,
+        read_schema=request.context.schema,
+        row_filter=AlwaysTrue(),
     )
     splits = (
         replace(
@@ -60,7 +64,7 @@ def read_located(
             filtered=False,
             positions=None if positions is None else positions[number],
         )
-        for number, split in enumerate(TaskSplits(asked, tasks))
+        for number, split in enumerate(TaskSplits(request, tasks))
     )
     with scan_of_splits(splits, context, budget) as batches:
         for batch in batches:

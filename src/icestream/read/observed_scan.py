@@ -1,23 +1,56 @@
-"""One pass over a scan, as logs, spans and metrics show it."""
+"""Logs, spans and metrics of one pass over a scan."""
 
 from __future__ import annotations
 
 import logging
+from typing import Any
 
-from icestream.read.filter_shape import filter_shape
+from pyiceberg.expressions import (
+    And,
+    BooleanExpression,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNaN,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    NotEqualTo,
+    NotIn,
+    NotNaN,
+    NotNull,
+    NotStartsWith,
+    Or,
+    StartsWith,
+)
+
 from icestream.read.split import ReadContext
-from icestream.report import ScanReport
-from icestream.telemetry import measure, observe
+from icestream.report.scan_report import ScanReport
+from icestream.report.telemetry import measure, observe
 
 _log = logging.getLogger("icestream.scan")
+_SHAPES: dict[type[Any], str] = {
+    EqualTo: "{} = ?",
+    NotEqualTo: "{} != ?",
+    LessThan: "{} < ?",
+    LessThanOrEqual: "{} <= ?",
+    GreaterThan: "{} > ?",
+    GreaterThanOrEqual: "{} >= ?",
+    In: "{} in (?)",
+    NotIn: "{} not in (?)",
+    IsNull: "{} is null",
+    NotNull: "{} is not null",
+    IsNaN: "{} is nan",
+    NotNaN: "{} is not nan",
+    StartsWith: "{} like ?",
+    NotStartsWith: "{} not like ?",
+}
 
 
 class ObservedScan:
-    """Begins with the pass, and ends once: at its end, on an error, or when it is given up.
-
-    Args:
-        context: What is read.
-    """
+    """Observes one pass until it completes, fails, or the consumer stops."""
 
     def __init__(self, context: ReadContext) -> None:
         self._table = context.table
@@ -34,7 +67,7 @@ class ObservedScan:
             )
 
     def end(self, report: ScanReport | None, error: BaseException | None = None) -> None:
-        """Say what happened, unless that has been said."""
+        """Record the outcome. Later calls do nothing."""
         outcome = "error" if error is not None else "stopped"
         if report is not None and report.finished and error is None:
             outcome = "finished"
@@ -45,7 +78,30 @@ class ObservedScan:
             return
         if report is not None:
             _measure(report, {"iceberg.table": self._table, "iceberg.scan.outcome": outcome})
-            _tell(self._table, outcome, report)
+            _log.info(
+                "scan of %s %s: %s rows of %s files in %.2f s, %s of %s bytes held at most",
+                self._table,
+                outcome if outcome != "error" else "failed",
+                report.rows,
+                report.files,
+                report.seconds,
+                report.peak_bytes_held,
+                report.memory_limit_bytes,
+            )
+
+
+def filter_shape(expression: BooleanExpression) -> str:
+    """A filter with `?` in place of each value: `price > ? and country in (?)`."""
+    if isinstance(expression, (And, Or)):
+        word = "and" if isinstance(expression, And) else "or"
+        return f"({filter_shape(expression.left)} {word} {filter_shape(expression.right)})"
+    if isinstance(expression, Not):
+        return f"not {filter_shape(expression.child)}"
+    shape = _SHAPES.get(type(expression))
+    name = getattr(getattr(expression, "term", None), "name", None)
+    if shape is None or name is None:
+        return type(expression).__name__  # AlwaysTrue, AlwaysFalse or an unknown expression.
+    return shape.format(name)
 
 
 def _facts(report: ScanReport) -> dict[str, str | int | float | None]:
@@ -75,17 +131,4 @@ def _measure(report: ScanReport, attributes: dict[str, str | int | float]) -> No
             "iceberg.scan.time_to_first_batch": report.seconds_to_first_batch,
         },
         attributes,
-    )
-
-
-def _tell(table: str, outcome: str, report: ScanReport) -> None:
-    _log.info(
-        "scan of %s %s: %s rows of %s files in %.2f s, %s of %s bytes held at most",
-        table,
-        outcome if outcome != "error" else "failed",
-        report.rows,
-        report.files,
-        report.seconds,
-        report.peak_bytes_held,
-        report.memory_limit_bytes,
     )

@@ -1,31 +1,32 @@
-"""In which order batches come, and how many streams that is worth."""
+"""The order of batches, and how many streams it allows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from icestream.errors import InvalidArgumentError
-from icestream.machine import cores
-from icestream.read.files import is_remote
+from icestream.memory.machine import cores
+from icestream.read.decode.files import is_remote
 
 _REMOTE_STREAMS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class TaskOrder:
-    """Batches grouped by file, in plan order, rows in file order: what a plain scan gives."""
+    """Deliver batches grouped by file, in plan order, with rows in file order. The default."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArrivalOrder:
-    """Batches as they come; rows keep their order within a file.
+    """Deliver batches as soon as they are decoded. Rows keep their order within a file.
 
-    The figures are upper bounds: the memory limit may lower them.
+    The memory limit may reduce these numbers.
 
     Attributes:
-        concurrent_streams: Files or row groups decoded at once; 1 is sequential, grouped by file.
-        batch_size: The most rows in a batch; None leaves it to the scan's own batch_size.
-        max_buffered_batches: The most finished batches that wait for the consumer.
+        concurrent_streams: Maximum number of files or row groups decoded at the same time. With 1,
+            files are read one after the other.
+        batch_size: Maximum number of rows in a batch. None uses the `batch_size` of the scan.
+        max_buffered_batches: Maximum number of finished batches that wait for the consumer.
     """
 
     concurrent_streams: int = 8
@@ -45,7 +46,7 @@ Order = TaskOrder | ArrivalOrder
 
 
 def most_streams(order: Order, path: str) -> int:
-    """How many streams of files like this one are worth having, before the budget has its say."""
+    """Maximum number of streams for files like this one. The budget may allow fewer."""
     if isinstance(order, ArrivalOrder):
         return order.concurrent_streams
     return max(cores(), _REMOTE_STREAMS) if is_remote(path) else cores()

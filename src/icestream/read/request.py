@@ -1,4 +1,4 @@
-"""What the caller asked for, settled against the table's metadata before anything is read."""
+"""The arguments of a scan, checked against the table's metadata before anything is read."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from datetime import UTC, datetime
 
 from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression
 from pyiceberg.expressions.parser import parse
-from pyiceberg.expressions.visitors import (
-    bind,
-    extract_field_ids,
-)
+from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.table import DataScan, Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata
@@ -21,14 +18,10 @@ from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 from pyiceberg.utils.config import Config
 
-from icestream.credentials import access_to
-from icestream.errors import (
-    CatalogError,
-    InvalidArgumentError,
-    UnknownColumnError,
-)
-from icestream.read.origin import PartitionUnion, check_metadata_columns
-from icestream.read.rows import fit_literals
+from icestream.catalogs.credentials import access_to
+from icestream.errors import CatalogError, InvalidArgumentError, UnknownColumnError
+from icestream.read.project.origin import PartitionUnion, check_metadata_columns
+from icestream.read.project.row_filter import fit_literals
 from icestream.read.split import ReadContext
 
 Source = Table | DataScan
@@ -36,7 +29,7 @@ Source = Table | DataScan
 
 @dataclass(frozen=True, slots=True)
 class ScanRequest:
-    """What the caller asked for, resolved against the table's metadata; nothing is read yet."""
+    """The arguments of a scan, resolved against the table's metadata."""
 
     data_scan: DataScan
     context: ReadContext
@@ -56,18 +49,18 @@ def request(
     metadata_columns: Sequence[str] | None = None,
     case_sensitive: bool = True,
 ) -> ScanRequest:
-    """Check every argument against the metadata and settle snapshot, schema and filter.
+    """Check every argument against the metadata, and resolve snapshot, schema and filter.
 
     Raises:
-        InvalidArgumentError: If something does not exist or does not fit.
+        InvalidArgumentError: If an argument is not valid for the table.
     """
     data_scan = _data_scan(source, case_sensitive)
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
         raise InvalidArgumentError(f"limit is {limit!r}: give a whole number of rows, 0 or more")
     data_scan = _with_snapshot(data_scan, snapshot_id, branch, tag, as_of)
     schema = _schema_of(data_scan, branch)
-    # PyIceberg binds the filter to the table's current schema, also when an older snapshot is read
-    # whose columns had other names: let it see the schema that is read.
+    # PyIceberg binds the filter to the table's current schema. An older snapshot may have had other
+    # column names, so the schema of that snapshot becomes the current one.
     metadata = data_scan.table_metadata.model_copy(update={"current_schema_id": schema.schema_id})
     row_filter = _row_filter(data_scan, where, schema)
     selected = _select(schema, columns, data_scan)
@@ -96,17 +89,17 @@ def request(
 
 
 def name_mapping_of(metadata: TableMetadata, table: str) -> NameMapping | None:
-    """The table's field ids for columns of files that carry none, if it has such a mapping.
+    """The table's name mapping, for files without field ids; None if it has none.
 
     Raises:
-        CatalogError: If the table's property can't be understood.
+        CatalogError: If the table's property is malformed.
     """
     try:
         mapping = metadata.name_mapping()
         waiting = list(mapping.root) if mapping is not None else []
         while waiting:
             field = waiting.pop()
-            if not isinstance(field.names, list):  # PyIceberg takes a field without names
+            if not isinstance(field.names, list):  # PyIceberg accepts a field without names.
                 raise ValueError("a field has no names")
             waiting += field.fields
     except (ValueError, TypeError, RecursionError) as error:
@@ -123,7 +116,7 @@ def _partition_type(metadata: TableMetadata, table: str) -> StructType:
     kind = PartitionUnion(metadata).type
     if not kind.fields:
         raise InvalidArgumentError(
-            f"{table} was never partitioned, so that there is no '_partition': leave it out of "
+            f"{table} was never partitioned and has no '_partition': leave it out of "
             "metadata_columns"
         )
     return kind
@@ -159,13 +152,11 @@ def _with_snapshot(
         raise InvalidArgumentError(
             f"the DataScan already reads snapshot {scan.snapshot_id}: leave {named[0]} out"
         )
+    if as_of is not None:
+        snapshot_id = _snapshot_as_of(scan, as_of)
     if snapshot_id is not None:
         _check_snapshot(scan, snapshot_id)
         return scan.update(snapshot_id=snapshot_id)
-    if as_of is not None:
-        then = _snapshot_as_of(scan, as_of)
-        _check_snapshot(scan, then)
-        return scan.update(snapshot_id=then)
     kind = SnapshotRefType.BRANCH if branch is not None else SnapshotRefType.TAG
     name = branch if branch is not None else tag
     refs = {n: r for n, r in scan.table_metadata.refs.items() if r.snapshot_ref_type == kind}
@@ -178,8 +169,8 @@ def _with_snapshot(
 def _check_snapshot(scan: DataScan, snapshot_id: int) -> None:
     if scan.table_metadata.snapshot_by_id(snapshot_id) is None:
         raise InvalidArgumentError(
-            f"the table has no snapshot {snapshot_id}: it may have expired; table.history() lists "
-            "those it has"
+            f"the table has no snapshot {snapshot_id}: it may have expired. table.history() lists "
+            "the existing snapshots"
         )
 
 
@@ -196,11 +187,11 @@ def _snapshot_as_of(scan: DataScan, as_of: datetime | int) -> int:
     past = [e for e in scan.table_metadata.snapshot_log if e.timestamp_ms <= millis]
     if not past:
         raise InvalidArgumentError(f"the table has no snapshot as old as {as_of}")
-    return past[-1].snapshot_id  # of commits in one millisecond, the last
+    return past[-1].snapshot_id  # The last one of that millisecond.
 
 
 def _schema_of(scan: DataScan, branch: str | None) -> Schema:
-    """A branch is read with the table's current schema; a tag or a snapshot with its own."""
+    """The table's current schema for a branch; the snapshot's schema for a tag or a snapshot."""
     metadata = scan.table_metadata
     if scan.snapshot_id is None or branch is not None:
         return metadata.schema()
@@ -234,9 +225,7 @@ def _row_filter(
             name = str(error).split("name ", 1)[-1].rsplit(", case_sensitive", 1)[0]
             raise UnknownColumnError(f"the filter: {_no_column(name, schema)}") from error
         raise InvalidArgumentError(f"the filter {row_filter} does not fit: {error}") from error
-    if isinstance(bound, (AlwaysTrue, AlwaysFalse)):
-        return bound
-    return row_filter
+    return bound if isinstance(bound, (AlwaysTrue, AlwaysFalse)) else row_filter
 
 
 def _select(schema: Schema, columns: Sequence[str] | None, scan: DataScan) -> Schema:
@@ -284,7 +273,7 @@ def _read_schema(
 
 
 def _readable(schema: Schema, field_id: int) -> int:
-    """What to read for a filter on the field: of a list or map, asked for nulls, one leaf."""
+    """The field to read for a filter. One leaf is enough to find nulls of a list or map."""
     kind = schema.find_type(field_id)
     return field_id if isinstance(kind, StructType) else _first_leaf(field_id, kind)
 

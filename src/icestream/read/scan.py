@@ -1,4 +1,4 @@
-"""The public face of the read side: `scan` and `read_splits`."""
+"""The public functions for reading: `scan` and `read_splits`."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.table import DataScan, FileScanTask, Table
 
-from icestream.allocator import shorten_decay
 from icestream.errors import InvalidArgumentError, ScanClosedError
-from icestream.memory import DEFAULT_MEMORY, MemoryBudget, as_budget
+from icestream.memory.allocator import shorten_decay
+from icestream.memory.budget import DEFAULT_MEMORY, MemoryBudget, as_budget
+from icestream.read.decode.files import RetryPolicy
+from icestream.read.deliver.batch_merge import BatchMerge
 from icestream.read.explain import explain
-from icestream.read.files import RetryPolicy
-from icestream.read.merge import BatchMerge
 from icestream.read.observed_scan import ObservedScan
 from icestream.read.order import ArrivalOrder, Order, TaskOrder
-from icestream.read.origin import delivered_schema
-from icestream.read.plan import SplitPlan, TaskSplits
+from icestream.read.plan.scan_plan import SplitPlan, TaskSplits
+from icestream.read.plan.splitting import cut, target_of
+from icestream.read.project.origin import delivered_schema
 from icestream.read.request import ScanRequest, request
 from icestream.read.split import ReadContext, Split
-from icestream.read.splitting import cut, target_of
-from icestream.report import ScanExplanation, ScanReport
+from icestream.report.scan_report import ScanExplanation, ScanReport
 
 DEFAULT_BATCH_ROWS = 131_072
 
@@ -49,42 +49,40 @@ def scan(
     retries: int = 3,
     retry_wait_seconds: float = 0.1,
 ) -> Scan:
-    """Read a table as a stream of Arrow batches inside a memory limit.
+    """Read a table as a stream of Arrow batches within a memory limit.
 
     Args:
-        table: A PyIceberg table, or a `DataScan` whose filter, columns, snapshot, limit, case
-        sensitivity
-            and options are taken over.
-        where: Which rows: a filter string or a PyIceberg expression.
-        columns: Which columns; all by default.
+        table: A PyIceberg table or `DataScan`. A `DataScan` keeps its filter, columns, snapshot,
+            limit, case sensitivity and options.
+        where: Row filter, as a string or a PyIceberg expression.
+        columns: Names of the columns to read. All columns by default.
         snapshot_id: Read this snapshot, with the schema it was written with.
         branch: Read the head of this branch, with the table's current schema.
         tag: Read this tag, with the schema of its snapshot.
-        as_of: Read the table as it was then: a datetime (UTC unless it says otherwise) or
-        milliseconds.
-        limit: The most rows.
-        metadata_columns: What is delivered after the columns, of `_file`, `_pos` (the row's place
-            in its file), `_partition` (a struct of the partition fields of all specs) and
-            `_spec_id`.
-        memory: The most bytes that the scan holds: `"256MB"`, bytes, or a budget shared with other
-        work.
-        batch_size: The most rows in a batch; 131,072 by default. Batches may be smaller.
+        as_of: Read the table as it was at this time: a datetime (UTC unless it has a time zone)
+            or milliseconds since 1970.
+        limit: Maximum number of rows to return.
+        metadata_columns: Metadata columns to add after the table's columns: `_file`, `_pos` (the
+            row's position in its file), `_partition` (a struct of the partition fields of all
+            specs) or `_spec_id`.
+        memory: Memory limit: a string such as `"256MB"`, a number of bytes, or a `MemoryBudget`
+            shared with other work.
+        batch_size: Maximum number of rows in a batch; 131,072 by default. Batches may be smaller.
         order: `TaskOrder()` (the default) or `ArrivalOrder(...)`.
-        case_sensitive: Whether column names are matched by case.
-        retries: How often a transient read error is tried again.
-        retry_wait_seconds: The first wait; it doubles each time.
+        case_sensitive: Whether column names are case-sensitive.
+        retries: Number of times a read is retried after a transient error.
+        retry_wait_seconds: Wait before the first retry. It doubles each time, up to 10 seconds.
 
     Returns:
-        A scan: iterate over it. Nothing is read before that.
+        A scan to iterate over. Nothing is read before the first iteration.
 
     Raises:
-        InvalidArgumentError: If an argument does not fit, before anything is read.
+        InvalidArgumentError: Before anything is read, if an argument is not valid for the table.
 
     Memory: decoders, queued batches and delete positions together stay within `memory`. A batch
-    leaves
-        the account when the next one is asked for.
+        stops counting when the consumer takes the next one.
     """
-    asked = request(
+    scan_request = request(
         table,
         where=where,
         columns=columns,
@@ -97,8 +95,7 @@ def scan(
         case_sensitive=case_sensitive,
     )
     return Scan(
-        asked,
-        splits=None,
+        scan_request,
         memory=memory,
         batch_size=batch_size,
         order=order,
@@ -117,40 +114,49 @@ def read_splits(
     retries: int = 3,
     retry_wait_seconds: float = 0.1,
 ) -> Scan:
-    """Read a share of a scan, in any worker: the splits carry all that is needed.
+    """Read splits of a scan, in the process that planned them or in another one.
 
     Args:
-        splits: From `Scan.splits()`, here or in another process; or PyIceberg's `FileScanTask`s.
-        table: For `FileScanTask`s, which carry neither schema nor file access: the `DataScan` that
-            planned them (or the table, for all columns and rows).
-        limit: The most rows.
-        memory: As in `scan`; likewise batch_size, order, retries and retry_wait_seconds.
+        splits: Splits from `Scan.splits()`, or PyIceberg's `FileScanTask`s.
+        table: Required for `FileScanTask`s, which have neither a schema nor file access. Pass the
+            `DataScan` that planned them, or the table to read all columns and rows.
+        limit: Maximum number of rows to return.
+        memory: Memory limit: a string such as `"256MB"`, a number of bytes, or a `MemoryBudget`
+            shared with other work.
+        batch_size: Maximum number of rows in a batch; 131,072 by default. Batches may be smaller.
+        order: `TaskOrder()` (the default) or `ArrivalOrder(...)`.
+        retries: Number of times a read is retried after a transient error.
+        retry_wait_seconds: Wait before the first retry. It doubles each time, up to 10 seconds.
+
+    Returns:
+        A scan to iterate over. Nothing is read before the first iteration.
 
     Raises:
-        InvalidArgumentError: If there are no splits, or they belong to different scans.
+        InvalidArgumentError: If `splits` is empty and `table` is not given, or the splits belong to
+            different scans.
     """
     policy = RetryPolicy(retries, retry_wait_seconds)
     items: list[Any] = list(splits)
     if any(isinstance(item, FileScanTask) for item in items) or (not items and table is not None):
         if table is None:
             raise InvalidArgumentError(
-                "FileScanTasks carry no schema: pass table= the DataScan that planned them"
+                "FileScanTasks have no schema: pass the DataScan that planned them as table="
             )
-        asked = request(table, limit=limit)
-        planned = list(TaskSplits(asked, items))
+        scan_request = request(table, limit=limit)
+        planned = list(TaskSplits(scan_request, items))
     else:
         if not items:
             raise InvalidArgumentError(
-                "there are no splits to read: a worker without a share has nothing to do, and an "
-                "empty list does not say which columns there would have been"
+                "there are no splits to read, and an empty list has no schema: skip workers that "
+                "have no splits"
             )
         wrong = [type(item).__name__ for item in items if not isinstance(item, Split)]
         if wrong:
             raise InvalidArgumentError(f"read_splits() takes Split or FileScanTask, not {wrong[0]}")
         planned = _one_context(items)
-        asked = None
+        scan_request = None
     return Scan(
-        asked,
+        scan_request,
         splits=planned,
         memory=memory,
         batch_size=batch_size,
@@ -161,72 +167,66 @@ def read_splits(
     )
 
 
-def read_tasks(asked: ScanRequest, tasks: Iterable[FileScanTask], memory: MemoryBudget) -> Scan:
-    """Read PyIceberg's tasks, which are turned into splits one by one.
+def read_tasks(
+    scan_request: ScanRequest, tasks: Iterable[FileScanTask], memory: MemoryBudget
+) -> Scan:
+    """Read PyIceberg's tasks. They are converted to splits one by one.
 
     Args:
-        asked: The scan that they are of.
-        tasks: The files; iterated over by each iteration of the scan.
-        memory: Bounds what reading holds.
+        scan_request: The scan that the tasks belong to.
+        tasks: The files. Each iteration of the scan iterates over them.
+        memory: The budget for the bytes that reading holds.
     """
-    return scan_of_splits(TaskSplits(asked, tasks), asked.context, memory)
+    return scan_of_splits(TaskSplits(scan_request, tasks), scan_request.context, memory)
 
 
 def scan_of_splits(splits: Iterable[Split], context: ReadContext, memory: MemoryBudget) -> Scan:
-    """Read splits that are found while others are read.
+    """Read splits from an iterable, which may plan later splits while earlier ones are read.
 
     Args:
-        splits: What to read; iterated over by each iteration of the scan.
-        context: What they share.
-        memory: Bounds what reading holds.
+        splits: The splits. Each iteration of the scan iterates over them.
+        context: The context of all splits.
+        memory: The budget for the bytes that reading holds.
     """
-    return Scan(
-        None,
-        splits=splits,
-        context=context,
-        memory=memory,
-        batch_size=None,
-        order=None,
-        policy=RetryPolicy(),
-    )
+    return Scan(None, splits=splits, context=context, memory=memory, policy=RetryPolicy())
 
 
 def _one_context(splits: list[Split]) -> list[Split]:
-    """Let splits that were pickled apart share one context again."""
+    """Make splits share one context again after they were pickled separately."""
     first = splits[0].context
     for split in splits[1:]:
         other = split.context
         if other is not first and _kind(other) != _kind(first):
             raise InvalidArgumentError(
                 "these splits belong to different scans (columns, filter or snapshot differ): read "
-                "each scan's splits on their own"
+                "the splits of each scan separately"
             )
     return [s if s.context is first else replace(s, context=first) for s in splits]
 
 
 def _kind(context: ReadContext) -> tuple[object, ...]:
-    """What must be the same in all splits of a scan."""
+    """The properties that must be equal in all splits of a scan."""
     columns = (context.schema, context.metadata_columns)
     return (*columns, context.snapshot_id, str(context.row_filter))
 
 
 class Scan:
-    """A stream of Arrow batches. Iterate over it; each iteration reads from the start.
+    """A stream of Arrow batches. Each iteration starts a new read.
 
     Attributes:
-        schema: The Arrow schema of every batch, known before the first one.
+        schema: The Arrow schema of every batch, available before reading.
     """
 
     def __init__(
         self,
-        asked: ScanRequest | None,
+        scan_request: ScanRequest | None,
         *,
-        splits: Iterable[Split] | None,
+        splits: Iterable[Split] | None = None,
         context: ReadContext | None = None,
         memory: int | str | MemoryBudget,
-        batch_size: int | None,
-        order: Order | None,
         policy: RetryPolicy,
+        batch_size: int | None = None,
+        order: Order | None = None,
         limit: int | None = None,
     ) -> None:
         self._memory = as_budget(memory)
@@ -235,11 +235,11 @@ class Scan:
             raise InvalidArgumentError(f"order is {order!r}: give TaskOrder() or ArrivalOrder(...)")
         self._batch_rows = _batch_rows(batch_size, self._order)
         self._policy = policy
-        self._asked = asked
+        self._request = scan_request
         self._splits = splits
-        self._limit = asked.limit if asked is not None else limit
-        if asked is not None:
-            context = asked.context
+        self._limit = scan_request.limit if scan_request is not None else limit
+        if scan_request is not None:
+            context = scan_request.context
         assert context is not None
         self._context = context
         self.schema = delivered_schema(context)
@@ -262,7 +262,7 @@ class Scan:
         return f"Scan({self._context.table}, {len(self.schema)} columns, {self._memory!r})"
 
     def close(self) -> None:
-        """Stop reading: threads end, files close. The scan can't be used again."""
+        """Stop all threads and close all files. The scan can't be used again."""
         self._closed = True
         for merge, observed in list(self._running.items()):
             merge.close()
@@ -276,46 +276,46 @@ class Scan:
             ScanClosedError: If nothing has been read yet.
         """
         if self._last is None:
-            raise ScanClosedError("there is nothing to report yet: iterate over the scan first")
+            raise ScanClosedError("the scan has no report yet: iterate over it first")
         return self._last.report()
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """The scan as a `pa.RecordBatchReader`, for everything that takes one."""
+        """The scan as a `pa.RecordBatchReader`."""
         return pa.RecordBatchReader.from_batches(self.schema, iter(self))
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
     def splits(self, target_bytes: int | str | None = None) -> list[Split]:
-        """Cut the scan into shares that other workers can read with `read_splits`.
+        """Cut the scan into splits that other processes can read with `read_splits`.
 
         Args:
-            target_bytes: Files larger than this are cut at row groups; the table property
-                `read.split.target-size` (128 MiB unless set) by default.
+            target_bytes: Files larger than this are cut at row groups. Defaults to the table
+                property `read.split.target-size`, or 128 MiB.
 
         Returns:
-            Picklable splits, in plan order, with ids that are stable for the snapshot.
+            Picklable splits, in plan order. Their ids are stable for a snapshot.
         """
         if not isinstance(self._splits, list):
             self._splits = list(self._whole_files())
         return list(cut(self._splits, self._target(target_bytes), self._policy))
 
     def iter_splits(self, target_bytes: int | str | None = None) -> Iterator[Split]:
-        """The same splits, one by one as planning finds them.
+        """Like `splits`, but yield each split while the scan is being planned.
 
-        Memory: what planning holds, on the scan's account, and a few splits.
+        Memory: a few splits, and the bytes for planning, which count towards the memory limit.
 
         Args:
-            target_bytes: Files larger than this are cut at row groups; the table property
-                `read.split.target-size` (128 MiB unless set) by default.
+            target_bytes: Files larger than this are cut at row groups. Defaults to the table
+                property `read.split.target-size`, or 128 MiB.
         """
         return cut(self._whole_files(), self._target(target_bytes), self._policy)
 
     def explain(self) -> ScanExplanation:
-        """Predict batch size, streams and buffers from metadata; no data is read."""
+        """Predict batch size, streams and buffers from metadata, without reading data."""
         return explain(
             self._whole_files(),
-            asked=self._asked,
+            context=self._context,
             schema=self.schema,
             order=self._order,
             budget=self._memory,
@@ -324,17 +324,17 @@ class Scan:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ScanClosedError("this scan was closed: make a new one with icestream.scan()")
+            raise ScanClosedError("this scan was closed: create a new one with icestream.scan()")
 
     def _target(self, target_bytes: int | str | None) -> int:
-        metadata = self._asked.data_scan.table_metadata if self._asked else None
+        metadata = self._request.data_scan.table_metadata if self._request else None
         return target_of(target_bytes, metadata)
 
     def _plan(self, stopped: threading.Event) -> Iterable[Split]:
         if self._splits is not None:
             return self._splits
-        assert self._asked is not None
-        return SplitPlan(self._asked, budget=self._memory, policy=self._policy, stopped=stopped)
+        assert self._request is not None
+        return SplitPlan(self._request, budget=self._memory, policy=self._policy, stopped=stopped)
 
     def _whole_files(self) -> Iterator[Split]:
         plan = self._plan(threading.Event())
@@ -345,7 +345,7 @@ class Scan:
                 plan.close()
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        """One pass. A generator, so that leaving the loop early stops everything."""
+        """One pass over the scan. As a generator, it stops all reading if the loop ends early."""
         self._check_open()
         shorten_decay()
         rows_left = self._limit
@@ -362,13 +362,13 @@ class Scan:
                 if rows_left is not None:
                     if batch.num_rows >= rows_left:
                         merge.finish_early(batch.num_rows - rows_left)
-                        merge.close()  # nothing runs on while the consumer looks at the last batch
+                        merge.close()  # No worker runs while the consumer has the last batch.
                         yield batch.slice(0, rows_left)
                         return
                     rows_left -= batch.num_rows
                 yield batch
         except BaseException as error:
-            if not isinstance(error, GeneratorExit):  # That is a consumer who has enough.
+            if not isinstance(error, GeneratorExit):  # Not an early stop by the consumer.
                 merge.close()
                 observed.end(merge.report(), error)
             raise
@@ -380,7 +380,7 @@ class Scan:
     def _merge(self) -> BatchMerge:
         stopped = threading.Event()
         return BatchMerge(
-            # Delete manifests are read here: what they take is known to those that share the limit.
+            # This reads the delete manifests, and counts their bytes towards a shared budget.
             self._plan(stopped) if self._limit != 0 else [],
             budget=self._memory,
             order=self._order,
@@ -391,12 +391,11 @@ class Scan:
 
 
 def _batch_rows(batch_size: int | None, order: Order) -> int:
-    for value in (batch_size, getattr(order, "batch_size", None)):
-        if value is not None and (
-            isinstance(value, bool) or not isinstance(value, int) or value < 1
-        ):
+    given: list[Any] = [batch_size, getattr(order, "batch_size", None)]
+    sizes = [value for value in given if value is not None]
+    for value in sizes:
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise InvalidArgumentError(
                 f"batch_size is {value!r}: give a whole number of rows, 1 or more"
             )
-    given: list[Any] = [batch_size, getattr(order, "batch_size", None)]
-    return min((v for v in given if v is not None), default=DEFAULT_BATCH_ROWS)
+    return min(sizes, default=DEFAULT_BATCH_ROWS)

@@ -1,9 +1,14 @@
-"""A share of a scan, as plain data that any worker can read."""
+"""Splits: parts of a scan as plain data, which any process can read.
+
+Splits are pickled to send them to other processes. The pickle starts with a format number, so that
+a version of icestream whose splits have different fields refuses it.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from pyiceberg.expressions import BooleanExpression
@@ -12,20 +17,24 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.types import StructType
 
+from icestream.errors import InvalidArgumentError
+
+# Increase it with every change to the fields of Split, ReadContext or DeleteFile.
+SPLIT_FORMAT = 1
+
 
 @dataclass(frozen=True, slots=True)
 class DeleteFile:
     """A position delete file, or the deletion vector in a Puffin file.
 
     Attributes:
-        path: Where it is.
+        path: The location of the file.
         format: `"parquet"`, `"orc"` or `"puffin"`.
         bytes: The size of the file.
-        records: How many positions it holds.
-        offset: Where the deletion vector starts in the file, if the table says so.
-        length: How long that is.
-        of_one_file: Whether the table says that it is about this data file alone, so that all of
-            its records are.
+        records: Number of deleted positions in the file.
+        offset: Where the deletion vector starts in the file, if the table records it.
+        length: The length of the deletion vector.
+        of_one_file: Whether all positions belong to one data file, according to the table.
     """
 
     path: str
@@ -39,20 +48,20 @@ class DeleteFile:
 
 @dataclass(frozen=True, slots=True)
 class ReadContext:
-    """What all splits of one scan share.
+    """The information that all splits of one scan share.
 
     Attributes:
         table: The table's name, for messages.
-        snapshot_id: The snapshot that is read.
-        io: How files are opened: properties, no open handles.
-        schema: The columns delivered.
-        read_schema: The columns decoded: those, and the ones that the filter needs.
-        row_filter: Which rows are delivered.
-        case_sensitive: How the filter's column names are matched.
-        name_mapping: Field ids for files that carry none.
+        snapshot_id: The snapshot to read.
+        io: File access: properties, without open handles.
+        schema: The columns to deliver.
+        read_schema: The columns to decode: those to deliver, and those that the filter needs.
+        row_filter: The filter that delivered rows match.
+        case_sensitive: Whether the column names of the filter are case-sensitive.
+        name_mapping: Field ids for files without field ids.
         downcast_ns: Whether nanoseconds in files become microseconds (format versions 1 and 2).
-        metadata_columns: Which columns of `origin.py` batches end with.
-        partition_type: What `_partition` holds, if that is one of them.
+        metadata_columns: The metadata columns at the end of each batch.
+        partition_type: The type of `_partition`, if it is requested.
     """
 
     table: str
@@ -70,24 +79,24 @@ class ReadContext:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A data file, or some of its row groups, with all that is needed to read it.
+    """A data file or some of its row groups, with everything needed to read them.
 
     Attributes:
         path: The data file.
-        rows: Rows in it, before deletes and filters.
-        bytes: Its size in storage.
+        rows: Number of rows, before deletes and filters.
+        bytes: Size in storage.
         format: `"parquet"` or `"orc"`.
-        row_groups: The row groups to read; None means all of the file.
-        filtered: Whether the row filter has to be applied to its rows.
-        deletes: Delete files that apply.
-        constants: Identity partition values by field id, for columns the file does not hold.
-        context: What it shares with the other splits of the scan.
-        number: Tells the files of `read_located` apart.
-        positions: The only rows of the file that are wanted, ascending (a NumPy array); None means
-            all. Row groups without any of them are not read.
-        spec_id: The partition spec that the file was written under.
-        partition: Its values for the fields of `ReadContext.partition_type`.
-        id: Stable for the same snapshot, file and row groups.
+        row_groups: The row groups to read. None means the whole file.
+        filtered: Whether the row filter has to be applied to the rows.
+        deletes: The delete files that apply to the data file.
+        constants: Identity partition values by field id, for columns that the file lacks.
+        context: The information shared with the other splits of the scan.
+        number: Identifies the files of `read_located`.
+        positions: Positions of the rows to read, as an ascending NumPy array or a `PositionSet`.
+            None means all rows. Row groups without any of them are skipped.
+        spec_id: The partition spec of the file.
+        partition: The values of the fields of `ReadContext.partition_type`.
+        id: An id that is stable for a snapshot, file and row groups.
     """
 
     path: str
@@ -108,3 +117,17 @@ class Split:
     def id(self) -> str:
         parts = f"{self.context.snapshot_id}\0{self.path}\0{self.row_groups}"
         return hashlib.sha256(parts.encode()).hexdigest()[:16]
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return (SPLIT_FORMAT, *(getattr(self, each.name) for each in fields(self)))
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        number, *values = state
+        if number != SPLIT_FORMAT:
+            raise InvalidArgumentError(
+                "this split comes from another version of icestream (its format is not "
+                f"{SPLIT_FORMAT}): install the same version in all processes and plan the scan "
+                "again"
+            )
+        for each, value in zip(fields(self), values, strict=True):
+            object.__setattr__(self, each.name, value)

@@ -1,4 +1,4 @@
-"""Our errors, found again in those that Spark makes of them."""
+"""`typed`: converts an error of Spark back to the error of icestream that caused it."""
 
 from __future__ import annotations
 
@@ -7,42 +7,42 @@ from collections.abc import Callable
 
 from icestream import errors
 from icestream.errors import IcestreamError
-from icestream.spark.task_failure import driver_error
+from icestream.spark.tasks.task_failure import driver_error
 
-# The last line of a Python traceback, which Spark's messages hold.
+# The last line of a Python traceback, which is a part of Spark's message.
 _LINE = re.compile(r"^\s*(?:icestream\.errors\.)(\w+): (.*)$", re.MULTILINE)
 _PATH = re.compile(r"\S+://\S+|/\S+")
 _SPLIT = re.compile(r"\(split (\w+)\)")
 
 
 def typed(error: BaseException) -> BaseException:
-    """The error of ours that a Spark error was made of, or the error itself.
+    """The error of icestream that caused a Spark error, or the error itself.
 
-    Errors of tasks carry themselves along (`task_failure.py`). Those of the processes in which
-    Spark plans are text: what the text does not hold is not in the result, and the bytes of a
-    `MemoryBudgetError`, for one, are 0.
+    An error of a task is complete, because Spark's message contains all its attributes
+    (`task_failure.py`). From a process in which Spark plans, only the message arrives: other
+    attributes are empty, for example the bytes of a `MemoryBudgetError` are 0.
 
     Args:
-        error: Raised by Spark, on the driver.
+        error: An error that Spark raised on the driver.
     """
     if isinstance(error, IcestreamError):
         return error
     noted = driver_error(error, what="the job")
     if isinstance(noted, IcestreamError) and not isinstance(noted, errors.TaskFailedError):
         return noted
-    found = _LINE.findall(str(error))
-    if not found:
+    lines = _LINE.findall(str(error))
+    if not lines:
         return error
-    name, message = found[-1]
+    name, message = lines[-1]
     kind = getattr(errors, name, None)
     if not (isinstance(kind, type) and issubclass(kind, IcestreamError)):
         return error
-    made = _make(kind, message.strip())
-    made.__cause__ = error
-    return made
+    original = _build(kind, message.strip())
+    original.__cause__ = error
+    return original
 
 
-def _make(kind: type[IcestreamError], message: str) -> IcestreamError:
+def _build(kind: type[IcestreamError], message: str) -> IcestreamError:
     build: Callable[..., IcestreamError] = kind
     for base, arguments in _ARGUMENTS.items():
         if issubclass(kind, base):
@@ -50,23 +50,23 @@ def _make(kind: type[IcestreamError], message: str) -> IcestreamError:
     return build(message)
 
 
-def _of_read(message: str) -> dict[str, object]:
+def _read_arguments(message: str) -> dict[str, object]:
     split = _SPLIT.search(message)
     return {"path": _path(message), "split": split.group(1) if split else None}
 
 
 def _path(message: str) -> str:
-    found = _PATH.search(message)
-    return found.group(0).rstrip(":,.") if found else ""
+    path = _PATH.search(message)
+    return path.group(0).rstrip(":,.") if path else ""
 
 
-# The most special first.
+# Subclasses come before their base classes.
 _ARGUMENTS: dict[type[IcestreamError], Callable[[str], dict[str, object]]] = {
     errors.DuplicateKeysError: lambda message: {"column": "", "examples": ()},
     errors.InvalidDataError: lambda message: {"column": ""},
     errors.MemoryBudgetError: lambda message: {"needed_bytes": 0, "limit_bytes": 0},
     errors.SchemaMismatchError: lambda message: {"differences": ()},
-    errors.ReadError: _of_read,
+    errors.ReadError: _read_arguments,
     errors.WriteError: lambda message: {"path": _path(message)},
     errors.CredentialsExpiredError: lambda message: {"path": _path(message)},
     errors.CommitUnknownError: lambda message: {"snapshot_id": 0},

@@ -11,19 +11,19 @@ from pyiceberg.typedef import Record
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """What a commit needs to know of a file: plain data, so any worker may send it.
+    """A file for a commit: plain data, so any worker can send it.
 
     Attributes:
-        path: Where it is.
+        path: Its path.
         table_uuid: The table that it was written for.
-        write_id: The write that made it; part of its name.
-        schema_id: The schema it was written with; None if that schema is new with this write.
+        write_id: The write that created it; part of its name.
+        schema_id: The schema it was written with; None if this write adds that schema.
         spec_id: The partition spec it was written under.
         partition: Its partition values, as Iceberg stores them.
-        rows: Rows in it.
+        rows: Number of rows.
         bytes: Its size in storage.
-        sort_order_id: The sort order that the whole file follows, if it follows one.
-        metrics: `DataFile`'s own fields: column sizes, counts, bounds, split offsets.
+        sort_order_id: The sort order of the whole file, if it is sorted.
+        metrics: Further fields of `DataFile`: column sizes, counts, bounds, split offsets.
     """
 
     path: str
@@ -38,7 +38,7 @@ class NewFile:
     metrics: dict[str, Any] = field(repr=False)
 
     def to_data_file(self) -> DataFile:
-        """The file as PyIceberg describes it in a manifest."""
+        """The file as an entry of a manifest."""
         file = DataFile.from_args(
             content=DataFileContent.DATA,
             file_path=self.path,

@@ -1,8 +1,7 @@
-"""Position delete files: which rows of a data file are deleted, without the file being touched."""
+"""Position delete files: they delete rows of a data file without rewriting the file."""
 
 from __future__ import annotations
 
-import logging
 import struct
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,11 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 
-from icestream.credentials import create_output, expired_error, is_expired, renewing
+from icestream.catalogs.credentials import create_output, expired_error, is_expired
 from icestream.errors import IcestreamError, WriteError
-from icestream.footer_seal import SealedOutput
-from icestream.write.data_paths import DataPaths
-from icestream.write.target import WriteTarget
+from icestream.read.decode.footer import SealedOutput
+from icestream.write.parquet.data_paths import DataPaths
+from icestream.write.target import WriteTarget, delete_file
 
 _PATH_ID, _POSITION_ID = 2147483546, 2147483545  # By the Iceberg specification.
 _SCHEMA = pa.schema(
@@ -35,34 +34,27 @@ _SCHEMA = pa.schema(
 _GROUP_ROWS = 1 << 17
 _BUFFER_BYTES = 1 << 18
 
-_log = logging.getLogger(__name__)
-
 
 class PositionDeletes:
     """Writes one delete file for each data file that loses rows.
 
-    One for each: readers then open only what concerns the file they read, and two changes that
-    delete from different files are no conflict.
+    So readers open only the delete files of the data file they read, and two changes that delete
+    from different files do not conflict.
 
     Memory: up to 131,072 positions of one file, and the pages of their row group.
 
     Args:
         target: The table.
-
-    Attributes:
-        files: The delete files that are complete.
-        rows: Positions in them.
     """
 
     def __init__(self, target: WriteTarget) -> None:
-        self.files: list[DataFile] = []
-        self.rows = 0
+        self._files: list[DataFile] = []
         self._target = target
         self._paths = DataPaths(target)
         self._open: _OpenFile | None = None
 
     def add(self, data_file: DataFile, positions: npt.NDArray[np.int64]) -> None:
-        """Delete rows of a file, by ascending positions. Files come one after the other.
+        """Delete rows of a file by ascending positions. Finish a file before the next one.
 
         Raises:
             WriteError: If storage refuses; then `abort`.
@@ -74,38 +66,30 @@ class PositionDeletes:
         if self._open is None:
             self._open = _OpenFile(self._paths.new_delete(), data_file, self._target)
         self._open.append(positions)
-        self.rows += len(positions)
 
     def close(self) -> list[DataFile]:
-        """Finish the last file; all of them.
+        """Finish the last file, and return all files.
 
         Raises:
             WriteError: If storage refuses; then `abort`.
         """
         self._finish()
-        return self.files
+        return self._files
 
     def abort(self) -> None:
         """Delete every delete file."""
         if self._open is not None:
             self._open.let_go()
-            self._delete(self._open.path)
+            delete_file(self._target.io, self._open.path)
             self._open = None
-        for file in self.files:
-            self._delete(file.file_path)
-        self.files.clear()
+        for file in self._files:
+            delete_file(self._target.io, file.file_path)
+        self._files.clear()
 
     def _finish(self) -> None:
         if self._open is not None:
-            self.files.append(self._open.close())
+            self._files.append(self._open.close())
             self._open = None
-
-    def _delete(self, path: str) -> None:
-        try:
-            io = self._target.io
-            renewing(io, lambda: io.delete(path), path=path)
-        except Exception as error:
-            _log.debug("could not delete %s: %s", path, error)
 
 
 @dataclass(slots=True)
@@ -124,7 +108,7 @@ class _OpenFile:
     _writer: Any = None
 
     def append(self, positions: npt.NDArray[np.int64]) -> None:
-        """Take positions that follow those before; write them if they make a row group."""
+        """Add positions after those before; write them once they fill a row group."""
         if not self.rows:
             self.first = int(positions[0])
         self.last = int(positions[-1])
@@ -154,7 +138,7 @@ class _OpenFile:
             file_size_in_bytes=self._output.bytes_written,
             value_counts=counts,
             null_value_counts=dict.fromkeys(counts, 0),
-            # The whole path, so that readers know which file it is about without opening it.
+            # The whole path, so that readers know the data file without opening this one.
             lower_bounds={_PATH_ID: path, _POSITION_ID: value.pack(self.first)},
             upper_bounds={_PATH_ID: path, _POSITION_ID: value.pack(self.last)},
             sort_order_id=None,

@@ -1,7 +1,8 @@
-"""Streams in, data files out: the whole write side behind one writer."""
+"""The writer of a table: streams of rows in, data files out."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -11,21 +12,22 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyiceberg.manifest import DataFile
 
-from icestream.allocator import shorten_decay
 from icestream.errors import UnsupportedFeatureError, WriterClosedError
-from icestream.machine import cores
-from icestream.memory import MemoryBudget
-from icestream.write.conform import Conformer
-from icestream.write.encode_pool import EncodePool
+from icestream.memory.allocator import shorten_decay
+from icestream.memory.budget import MemoryBudget
+from icestream.memory.machine import cores
 from icestream.write.new_file import NewFile
-from icestream.write.parquet_settings import ParquetSettings
-from icestream.write.partition import Partitioner
-from icestream.write.partitioned_writer import PartitionedWriter
+from icestream.write.parquet.data_paths import DataPaths
+from icestream.write.parquet.encode_pool import EncodePool
+from icestream.write.parquet.parquet_settings import ParquetSettings
+from icestream.write.partition.partitioner import Partitioner
 from icestream.write.position_deletes import PositionDeletes
-from icestream.write.schema import SchemaMode, SchemaPlan, plan_schema
-from icestream.write.sorted_writer import SortedWriter
+from icestream.write.schema.conform import Conformer
+from icestream.write.schema.schema_plan import SchemaMode, SchemaPlan, plan_schema
 from icestream.write.target import WriteTarget
-from icestream.write.unpartitioned_writer import UnpartitionedWriter
+from icestream.write.writers.partitioned_writer import PartitionedWriter
+from icestream.write.writers.unpartitioned_writer import UnpartitionedWriter
+from icestream.write.writers.write_context import WriteContext
 
 _MOST_THREADS = 4
 _PIECES_PER_BUDGET = 16
@@ -33,15 +35,15 @@ _PIECES_PER_BUDGET = 16
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a write left in storage, not committed yet.
+    """The files of a write, not committed yet.
 
     Attributes:
         files: The data files.
-        rows: Rows in them.
-        bytes: Their size in storage.
-        bytes_spilled: Bytes that went through temporary files.
+        rows: Number of rows in them.
+        bytes: Their total size in storage.
+        bytes_spilled: Bytes written to temporary files.
         deletes: Position delete files.
-        loosened: Ids of required fields that turned out to hold nulls (`schema_mode="evolve"`).
+        loosened: Ids of required fields that hold nulls (only with `schema_mode="evolve"`).
     """
 
     files: tuple[NewFile, ...] = ()
@@ -53,7 +55,7 @@ class Written:
 
     @classmethod
     def of(cls, files: Iterable[NewFile]) -> Written:
-        """Files that were written elsewhere."""
+        """The sum of files that were written elsewhere."""
         listed = tuple(files)
         return cls(listed, sum(file.rows for file in listed), sum(file.bytes for file in listed))
 
@@ -82,19 +84,19 @@ class TableWriter:
     """Writes streams of rows to data files of a table.
 
     Args:
-        target: The table. Its schema may be replaced by one that the stream makes necessary.
-        arrow_schema: The stream's schema. Checked before anything is written.
-        schema_mode: What to do where the stream's columns are not the table's.
-        budget: Bounds the Arrow bytes held.
-        before_write: Called before rows are written, each time.
-        keep_order: Whether the files of an unpartitioned table are to hold the rows in the order
-            they came, file by file; then one of them is filled at a time.
+        target: The table. Its schema is replaced if the stream evolves it.
+        arrow_schema: The stream's schema, checked before anything is written.
+        schema_mode: What to do if the stream's columns differ from the table's.
+        budget: Limits the Arrow bytes held.
+        before_write: Called each time before rows are written.
+        keep_order: Whether the files of an unpartitioned table keep the order of the rows, so that
+            one file is filled at a time.
 
     Attributes:
-        plan: What the stream means for the table's schema.
-        target: The table with that schema.
-        file_schema: What rows look like in files.
-        partitioner: Tells the rows' partitions.
+        plan: The change of the table's schema.
+        target: The table with the new schema.
+        file_schema: The schema of rows in files.
+        partitioner: Finds the partition of each row.
 
     Raises:
         SchemaMismatchError: If the stream does not fit the table.
@@ -131,9 +133,8 @@ class TableWriter:
         self._ended = False
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take rows: of the stream, or of the table itself."""
-        if self._ended:
-            raise WriterClosedError("this writer has ended: make a new one")
+        """Write rows of the stream, or of the table itself."""
+        self._assert_open()
         if batch.num_rows == 0:
             return
         conformer = self._conformer_of(batch)
@@ -143,27 +144,25 @@ class TableWriter:
             self._opened(conformer.file_schema).write(piece)
 
     def write_conformed(self, batch: pa.RecordBatch) -> None:
-        """Take rows as `conform` gives them."""
-        if self._ended:
-            raise WriterClosedError("this writer has ended: make a new one")
+        """Write rows from `conform`."""
+        self._assert_open()
         if batch.num_rows:
             self._before_write()
             self._opened(batch.schema).write(batch)
 
     def delete_rows(self, data_file: DataFile, positions: npt.NDArray[np.int64]) -> None:
-        """Delete rows of a file by a position delete file, which readers apply.
+        """Delete rows of a file with a position delete file.
 
         Args:
-            data_file: The file; all rows of one are given before those of the next.
-            positions: Where they are in it, ascending.
+            data_file: The file. Delete all rows of one file before those of the next.
+            positions: The positions of the rows in it, ascending.
         """
-        if self._ended:
-            raise WriterClosedError("this writer has ended: make a new one")
+        self._assert_open()
         self._before_write()
         self._deletes.add(data_file, positions)
 
     def conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows as files hold them."""
+        """Convert rows to the schema of files."""
         return self._conformer_of(batch).convert(batch)
 
     def close(self) -> Written:
@@ -187,7 +186,7 @@ class TableWriter:
         )
 
     def abort(self) -> None:
-        """Delete whatever was written. A second call does nothing."""
+        """Delete all files. A second call does nothing."""
         if self._ended:
             return
         self._ended = True
@@ -198,6 +197,10 @@ class TableWriter:
         self._deletes.abort()
         if self._pool is not None:
             self._pool.close()
+
+    def _assert_open(self) -> None:
+        if self._ended:
+            raise WriterClosedError("this writer has ended: create a new one")
 
     def _conformer(self, arrow_schema: pa.Schema) -> Conformer:
         return Conformer(arrow_schema, self.plan.schema, mode=self._mode, table=self.target.table)
@@ -213,22 +216,19 @@ class TableWriter:
             shorten_decay()
             one_by_one = self._keep_order and not self.target.spec.fields
             threads = 1 if one_by_one else min(cores(), _MOST_THREADS)
-            self._pool = EncodePool(threads, self._budget)
+            self._pool = EncodePool(threads)
+            # A second Ctrl-C may come during the clean-up after the first.
+            weakref.finalize(self, self._pool.end).atexit = False
             self._files = self._open(file_schema, self._pool)
         return self._files
 
     def _open(self, file_schema: pa.Schema, pool: EncodePool) -> _Files:
-        parts = {
-            "settings": self._settings,
-            "file_schema": file_schema,
-            "budget": self._budget,
-            "pool": pool,
-        }
-        if self.target.sort_order.fields:
-            return SortedWriter(self.target, partitioner=self.partitioner, **parts)
-        if self.target.spec.fields:
-            return PartitionedWriter(self.target, partitioner=self.partitioner, **parts)
-        return UnpartitionedWriter(self.target, **parts)
+        target = self.target
+        paths = DataPaths(target)
+        context = WriteContext(target, self._settings, file_schema, self._budget, pool, paths)
+        if target.sort_order.fields or target.spec.fields:
+            return PartitionedWriter(context, self.partitioner)
+        return UnpartitionedWriter(context)
 
 
 def refuse_unwritable(target: WriteTarget) -> None:
@@ -240,7 +240,7 @@ def refuse_unwritable(target: WriteTarget) -> None:
     version = target.metadata.format_version
     if version > 2:
         raise UnsupportedFeatureError(
-            f"{target.table} has format version {version}: icestream reads it and writes versions "
-            "1 and 2, as PyIceberg 0.12 can't commit to it. Write it with another engine, or make "
-            "a table with format-version 2"
+            f"{target.table} has format version {version}: icestream reads it, but writes only "
+            "versions 1 and 2, as PyIceberg 0.12 can't commit to it. Write it with another engine, "
+            "or create a table with format-version 2"
         )

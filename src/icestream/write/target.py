@@ -1,7 +1,8 @@
-"""Which table a write is for, and how its files are made: plain data for any worker."""
+"""The table of a write: plain data for any worker."""
 
 from __future__ import annotations
 
+import logging
 import uuid
 from dataclasses import dataclass, field, replace
 
@@ -12,22 +13,24 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import SortOrder
 
-from icestream.credentials import access_to
+from icestream.catalogs.credentials import renewing, table_access
 from icestream.errors import InvalidArgumentError
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class WriteTarget:
-    """A table as its writers see it: no catalog, no open handle.
+    """A table for writers, without a catalog and without open handles.
 
     Attributes:
         table: The table's name, for messages.
         metadata: The table when the write was planned: location, properties, spec, sort order.
-        io: How files are opened: properties, no open handles.
-        schema: The schema that files are written with: the table's, or one evolved from it.
+        io: Opens files; holds properties, no open handles.
+        schema: The schema of the files: the table's, or one evolved from it.
         write_id: Part of every file name of this write, in all its workers.
-        task: Which worker of the write this is.
-        attempt: Which try of that worker.
+        task: The number of this worker.
+        attempt: The number of this worker's attempt.
     """
 
     table: str
@@ -40,10 +43,10 @@ class WriteTarget:
 
     @classmethod
     def of(cls, table: Table, write_id: str | None = None) -> WriteTarget:
-        """The target for a new write into a table, as the table object is now.
+        """The target for a new write to a table, with the current metadata of the table object.
 
         Raises:
-            InvalidArgumentError: If it is no table.
+            InvalidArgumentError: If it is not a PyIceberg table.
         """
         if not isinstance(table, Table):
             raise InvalidArgumentError(
@@ -53,7 +56,7 @@ class WriteTarget:
         return cls(
             table=".".join(table.name()),
             metadata=table.metadata,
-            io=access_to(table.io, table.catalog, table.name(), table.metadata.location),
+            io=table_access(table),
             schema=table.metadata.schema(),
             write_id=write_id or str(uuid.uuid4()),
         )
@@ -70,7 +73,7 @@ class WriteTarget:
 
     @property
     def sort_order(self) -> SortOrder:
-        """The order in which the table wants rows."""
+        """The table's sort order."""
         return self.metadata.sort_order()
 
     def with_schema(self, schema: Schema) -> WriteTarget:
@@ -80,3 +83,25 @@ class WriteTarget:
     def for_task(self, task: int, attempt: int = 0) -> WriteTarget:
         """The same target for one of several workers."""
         return replace(self, task=task, attempt=attempt)
+
+
+def delete_file(io: FileIO, path: str) -> None:
+    """Delete a file of a write. Failures are only logged: it may be gone already."""
+    try:
+        renewing(io, lambda: io.delete(path), path=path)
+    except Exception as error:
+        _log.debug("could not delete %s: %s", path, error)
+
+
+def without_history(target: WriteTarget) -> WriteTarget:
+    """The same target for workers, which need no snapshots except the newest of each branch.
+
+    The metadata of a table with thousands of snapshots takes megabytes.
+    """
+    metadata = target.metadata
+    heads = {ref.snapshot_id for ref in metadata.refs.values()}
+    heads.add(metadata.current_snapshot_id or 0)
+    kept = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id in heads]
+    nothing: list[object] = []
+    shorter = {"snapshots": kept, "snapshot_log": nothing, "metadata_log": nothing}
+    return replace(target, metadata=metadata.model_copy(update=shorter))

@@ -16,7 +16,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 import icestream as ice
-from icestream.catalogs import make_local_catalog
+from icestream.catalogs.lookup import make_local_catalog
 from icestream.cli.main import cli
 
 Run = Callable[..., Result]

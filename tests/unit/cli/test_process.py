@@ -85,6 +85,7 @@ def test_a_pipe_that_is_closed_early_ends_the_scan_quietly(big: Table, format_: 
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_a_pipe_that_is_closed_early_ends_a_listing_quietly(orders: Table) -> None:
     done = _shell(f"{_LINE} tables -q shop.orders | true")
     assert (done.returncode, done.stderr) == (0, "")
@@ -144,6 +145,7 @@ def test_progress_is_drawn_on_a_terminal(orders: Table) -> None:
     assert re.search(r"scan shop\.orders: [\d,]+ rows \([\d,]+/s\), holds .* of 256 MB", drawn)
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_aligned_rows_and_no_binary(orders: Table) -> None:
     code, shown = _on_a_terminal("stdout", "scan shop.orders --where 'id<1' --columns id,country")
     assert (code, shown) == (0, "id  country\r\n 0  SE\r\n")

@@ -11,7 +11,7 @@ from pyiceberg.exceptions import UnauthorizedError
 from pyiceberg.table import Table
 
 import icestream as ice
-from icestream.pipeline.publish import AuditBranch
+from icestream.pipeline.audit.publish import AuditBranch
 from tests.support.loads import before_commits, ids, make_table, raising
 from tests.support.tables import make_catalog
 

@@ -9,6 +9,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from tests.support.tables import make_catalog
+from tests.unit.pipeline.shop import Shop
 
 
 @pytest.fixture
@@ -18,3 +19,10 @@ def catalog(tmp_path: Path) -> Iterator[Catalog]:
     opened = make_catalog(tmp_path / "catalog")
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    catalog = make_catalog(tmp_path)
+    yield Shop(tmp_path, catalog)
+    catalog.close()

@@ -27,28 +27,61 @@ def folder(tmp_path: Path) -> Path:
 def plan(catalog: Catalog | None, tmp_path: Path, *arguments: Any, **options: Any) -> ice.LoadPlan:
     options = {"engine": "local", "state": tmp_path / "state", **options}
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    made = ice.load(*arguments, catalog=catalog, dry_run=True, **options)
+    planned = ice.load(*arguments, catalog=catalog, dry_run=True, **options)
     after = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     assert after == before, "a dry run has touched something"
-    assert isinstance(made, ice.LoadPlan)
-    json.dumps(made.to_dict())
-    return made
+    assert isinstance(planned, ice.LoadPlan)
+    json.dumps(planned.to_dict())
+    return planned
+
+
+def test_a_plan_has_the_columns_that_are_selected(
+    catalog: Catalog, folder: Path, tmp_path: Path
+) -> None:
+    select: list[Any] = ["id", {"name": "cost", "from": "price", "type": "decimal(9,2)"}]
+    planned = plan(catalog, tmp_path, folder, "new.t", select=select, where="id > 3")
+    assert planned.new_columns == {"id": "long", "cost": "decimal(9, 2)"}
+    on_spark = plan(catalog, tmp_path, folder, "new.t", select=select, engine="spark")
+    assert (on_spark.direct, on_spark.new_columns) == (True, planned.new_columns)
+    with pytest.raises(InvalidArgumentError, match="did you mean 'price'"):
+        plan(catalog, tmp_path, folder, "new.t", select=["prize"])
+    with pytest.raises(InvalidArgumentError, match="did you mean 'price'"):
+        plan(catalog, tmp_path, folder, "new.t", where="prize > 1", engine="spark")
+
+
+def test_sql_that_tasks_run_keeps_the_direct_way(
+    catalog: Catalog, folder: Path, tmp_path: Path
+) -> None:
+    sql = "SELECT id, price * 2 AS double_price FROM source WHERE id > 3"
+    options: dict[str, Any] = {"engine": "spark", "transform": sql}
+    planned = plan(catalog, tmp_path, folder, "new.t", transform_engine="duckdb", **options)
+    assert planned.direct
+    assert planned.new_columns == {"id": "long", "double_price": "double"}
+    assert not plan(catalog, tmp_path, folder, "new.t", **options).direct
+    bad = {**options, "transform": "SELECT geomean(price) AS p FROM source"}
+    with pytest.raises(InvalidArgumentError, match="AGGREGATE"):
+        plan(catalog, tmp_path, folder, "new.t", transform_engine="duckdb", **bad)
 
 
 def test_a_table_that_would_be_created(catalog: Catalog, folder: Path, tmp_path: Path) -> None:
-    made = plan(
+    planned = plan(
         catalog, tmp_path, folder, "new.t", partition_by="bucket(4, id)", sort_by="price desc"
     )
-    assert (made.creates_table, made.operation, made.rows, made.files) == (True, "append", 20, 2)
-    assert made.new_columns == {
+    assert (planned.creates_table, planned.operation, planned.rows, planned.files) == (
+        True,
+        "append",
+        20,
+        2,
+    )
+    assert planned.new_columns == {
         "id": "long",
         "price": "double",
         "country": "string",
         "note": "string",
     }
-    assert made.partition_by == ("bucket(4, id)",)
-    assert (made.files_predicted, made.tasks, made.memory_bytes) == (1, 1, 256_000_000)
-    assert made.seconds_predicted is None
+    assert planned.partition_by == ("bucket(4, id)",)
+    assert (planned.files_predicted, planned.tasks, planned.memory_bytes) == (1, 1, 256_000_000)
+    assert planned.seconds_predicted is None
     with pytest.raises(InvalidArgumentError, match="nothing"):
         plan(catalog, tmp_path, folder, "new.t", partition_by="nothing")
 
@@ -58,13 +91,13 @@ def test_changes_of_a_table_that_is_there(catalog: Catalog, folder: Path, tmp_pa
         folder / "a.parquet", "db.t", engine="local", catalog=catalog, state=tmp_path / "state"
     )
     assert isinstance(loaded, ice.LoadReport)
-    made = plan(catalog, tmp_path, folder, "db.t", mode="merge", keys="id", schema_mode="evolve")
-    assert made.operation == "overwrite"
-    assert len(made.schema_changes) == 1
-    assert (made.files_removed_at_most, made.creates_table) == (1, False)
-    assert made.bytes_removed_at_most == loaded.bytes_written
-    assert made.seconds_predicted is not None
-    assert loaded.started_at in (made.prediction or "")
+    planned = plan(catalog, tmp_path, folder, "db.t", mode="merge", keys="id", schema_mode="evolve")
+    assert planned.operation == "overwrite"
+    assert len(planned.schema_changes) == 1
+    assert (planned.files_removed_at_most, planned.creates_table) == (1, False)
+    assert planned.bytes_removed_at_most == loaded.bytes_written
+    assert planned.seconds_predicted is not None
+    assert loaded.started_at in (planned.prediction or "")
     discarded = plan(catalog, tmp_path, folder, "db.t", schema_mode="discard")
     assert discarded.columns_discarded == ("note",)
     with pytest.raises(SchemaMismatchError, match="note"):
@@ -75,11 +108,11 @@ def test_what_is_new_for_an_incremental_load(
     catalog: Catalog, folder: Path, tmp_path: Path
 ) -> None:
     options: dict[str, Any] = {"incremental": True, "schema_mode": "evolve"}
-    made = plan(catalog, tmp_path, folder, "db.t", **options)
-    assert made.files == 2
+    planned = plan(catalog, tmp_path, folder, "db.t", **options)
+    assert planned.files == 2
     ice.load(folder, "db.t", engine="local", catalog=catalog, state=tmp_path / "state", **options)
-    made = plan(catalog, tmp_path, folder, "db.t", **options)
-    assert (made.files, made.operation) == (0, None)
+    planned = plan(catalog, tmp_path, folder, "db.t", **options)
+    assert (planned.files, planned.operation) == (0, None)
 
 
 def test_where_no_catalog_is_configured_none_is_made(
@@ -87,16 +120,16 @@ def test_where_no_catalog_is_configured_none_is_made(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    made = plan(None, tmp_path, folder, "shop.orders", engine="spark", master="local[3]")
-    assert (made.creates_table, made.tasks) == (True, 3)
+    planned = plan(None, tmp_path, folder, "shop.orders", engine="spark", master="local[3]")
+    assert (planned.creates_table, planned.tasks) == (True, 3)
     assert not (tmp_path / "icestream_warehouse").exists()
 
 
 def test_a_transform_or_a_load_that_is_done_leaves_little_to_say(
     catalog: Catalog, folder: Path, tmp_path: Path
 ) -> None:
-    made = plan(catalog, tmp_path, folder, "db.t", transform="SELECT 1 AS one")
-    assert made.columns is None
-    assert made.notes
+    planned = plan(catalog, tmp_path, folder, "db.t", transform="SELECT 1 AS one")
+    assert planned.columns is None
+    assert planned.notes
     ice.load(orders(0, 1), "db.t", engine="local", catalog=catalog, load_id="a", state="")
     assert plan(catalog, tmp_path, folder, "db.t", load_id="a").already_committed

@@ -4,75 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
-from textwrap import dedent
 from typing import Any
 from unittest import mock
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.table import Table
 
 import icestream as ice
-from tests.support.loads import before_commits, ids, ids_of, make_table, snapshots_of
-from tests.support.tables import make_catalog
-
-_QUICK = {"commit__retry__min_wait_ms": "1", "commit__retry__max_wait_ms": "2"}
-_TESTED = """
-    name: shop
-    defaults: {engine: local, memory: 32MB}
-    loads:
-      orders:
-        source: orders.parquet
-        into: db.orders
-        tests:
-          - unique: id
-          - rows: {max: 100}
-"""
-
-
-class Shop:
-    """A folder with a pipeline and its files, and a catalog."""
-
-    def __init__(self, folder: Path, catalog: SqlCatalog) -> None:
-        self.folder = folder
-        self.catalog = catalog
-
-    def write(self, text: str, **files: pa.Table) -> None:
-        (self.folder / "pipeline.yaml").write_text(dedent(text))
-        for name, rows in files.items():
-            pq.write_table(rows, self.folder / f"{name}.parquet")
-
-    def run(self, **options: Any) -> ice.RunReport:
-        return ice.run(
-            self.folder / "pipeline.yaml",
-            catalog=self.catalog,
-            state=self.folder / "state",
-            **options,
-        )
-
-    def table(self, name: str) -> Table:
-        return self.catalog.load_table(name)
-
-    def make(self, name: str) -> Table:
-        return make_table(self.catalog, name, **_QUICK)
-
-    def ids(self, name: str, branch: str | None = None) -> list[int]:
-        return ids_of(self.table(name), branch=branch)
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Shop]:
-    catalog = make_catalog(tmp_path)
-    yield Shop(tmp_path, catalog)
-    catalog.close()
-
-
-def _statuses(report: ice.RunReport) -> dict[str, str]:
-    return {outcome.load: outcome.status for outcome in report.loads}
+from tests.support.loads import before_commits, ids, snapshots_of
+from tests.unit.pipeline.shop import TESTED, Shop, statuses
 
 
 def test_loads_run_after_those_they_wait_for(shop: Shop) -> None:
@@ -87,7 +28,7 @@ def test_loads_run_after_those_they_wait_for(shop: Shop) -> None:
     shop.write(text, a=ids(0, 3))
     report = shop.run()
     assert [outcome.load for outcome in report.loads] == ["a", "b"]
-    assert _statuses(report) == {"a": "done", "b": "done"}
+    assert statuses(report) == {"a": "done", "b": "done"}
     assert report.completed
     assert not report.resumed
     assert shop.ids("db.b") == [0, 1, 2]
@@ -143,9 +84,9 @@ def test_an_append_of_other_inputs_or_by_another_definition_is_loaded(
         expected = [0, 0, 1, 1, 2]
     else:
         shop.write(text.replace("into:", "schema_mode: evolve, into:"))
-    assert _statuses(shop.run()) == {"a": "done"}
+    assert statuses(shop.run()) == {"a": "done"}
     assert shop.ids("db.a") == expected
-    assert _statuses(shop.run()) == {"a": "already loaded"}
+    assert statuses(shop.run()) == {"a": "already loaded"}
 
 
 def test_a_definition_that_makes_the_same_rows_is_the_same(shop: Shop) -> None:
@@ -154,17 +95,17 @@ def test_a_definition_that_makes_the_same_rows_is_the_same(shop: Shop) -> None:
     shop.run()
     for more in ("memory: 32MB", "properties: {why: not}", "table_properties: {a: b}"):
         shop.write(_PLAIN.replace("into:", f"{more}, into:"))
-        assert _statuses(shop.run()) == {"a": "already loaded"}
+        assert statuses(shop.run()) == {"a": "already loaded"}
 
 
 def test_an_append_of_a_table_is_loaded_when_the_table_has_another_snapshot(shop: Shop) -> None:
     source, _ = shop.make("db.source"), shop.make("db.a")
     ice.append(source, ids(0, 1))
     shop.write(_PLAIN.replace("a.parquet", "'table:db.source'"))
-    assert _statuses(shop.run()) == {"a": "done"}
-    assert _statuses(shop.run()) == {"a": "already loaded"}
+    assert statuses(shop.run()) == {"a": "done"}
+    assert statuses(shop.run()) == {"a": "already loaded"}
     ice.append(source, ids(1, 2))
-    assert _statuses(shop.run()) == {"a": "done"}
+    assert statuses(shop.run()) == {"a": "done"}
     assert shop.ids("db.a") == [0, 0, 1]
 
 
@@ -175,14 +116,14 @@ def test_inputs_whose_rows_were_replaced_or_rolled_back_are_loaded_again(shop: S
     shop.write(_PLAIN, a=ids(0, 2))
     shop.run()
     table.refresh().manage_snapshots().rollback_to_snapshot(before).commit()
-    assert _statuses(shop.run()) == {"a": "done"}
+    assert statuses(shop.run()) == {"a": "done"}
     ice.overwrite(table.refresh(), ids(5, 6))
-    assert _statuses(shop.run()) == {"a": "done"}
+    assert statuses(shop.run()) == {"a": "done"}
     assert shop.ids("db.a") == [0, 1, 5]
     ice.delete(table.refresh(), "id >= 0")
-    assert _statuses(shop.run()) == {"a": "done"}
+    assert statuses(shop.run()) == {"a": "done"}
     ice.merge(table.refresh(), ids(0, 2, part=3), on=["id"])  # writes every file again
-    assert _statuses(shop.run()) == {"a": "already loaded"}
+    assert statuses(shop.run()) == {"a": "already loaded"}
     assert shop.ids("db.a") == [0, 1]
 
 
@@ -196,7 +137,7 @@ def test_a_replace_and_an_append_to_one_table_give_the_same_rows_each_night(shop
     """
     shop.write(text, a=ids(0, 2), b=ids(2, 3))
     for _ in range(3):
-        assert _statuses(shop.run()) == {"base": "done", "more": "done"}
+        assert statuses(shop.run()) == {"base": "done", "more": "done"}
         assert shop.ids("db.a") == [0, 1, 2]
 
 
@@ -216,7 +157,7 @@ def test_a_test_that_fails_keeps_no_other_load_from_new_rows(shop: Shop) -> None
         with pytest.raises(ice.ChecksFailedError) as caught:
             shop.run()
         report = caught.value.report
-        assert _statuses(report) == {"ev": "done", "grows": "done", "bad": "failed"}
+        assert statuses(report) == {"ev": "done", "grows": "done", "bad": "failed"}
         assert (report.resumed, report.ended, report.completed) == (False, True, False)
         assert shop.ids("db.ev") == list(range(night))
         assert shop.ids("db.grows") == list(range(1, night + 1))
@@ -261,10 +202,10 @@ def test_a_run_that_crashed_is_resumed_once(shop: Shop) -> None:
     assert [load.status for load in plan.loads] == ["skip", "skip", "run"]
     report = shop.run()
     assert report.resumed
-    assert _statuses(report) == {"m": "skipped", "a": "skipped", "z": "done"}
+    assert statuses(report) == {"m": "skipped", "a": "skipped", "z": "done"}
     report = shop.run()
     assert not report.resumed
-    assert _statuses(report) == {"m": "done", "a": "already loaded", "z": "done"}
+    assert statuses(report) == {"m": "done", "a": "already loaded", "z": "done"}
     assert shop.ids("db.a") == [0, 1]
 
 
@@ -279,7 +220,7 @@ def test_a_resumed_run_loads_what_has_changed_since(shop: Shop) -> None:
     shop.write(text)
     report = shop.run()
     assert report.resumed
-    assert _statuses(report) == {"m": "done", "a": "skipped", "z": "skipped"}
+    assert statuses(report) == {"m": "done", "a": "skipped", "z": "skipped"}
     assert shop.ids("db.m") == [0, 1, 2]
     assert shop.ids("db.a") == [0, 1, 5]
     assert report.completed
@@ -304,12 +245,12 @@ def test_sources_that_can_not_be_known_again_are_skipped_by_a_resumed_run_alone(
     for name in ("db.m", "db.a", "db.z"):
         shop.make(name)
     shop.write(_MERGED, m=ids(0, 1), a=ids(0, 1), z=ids(0, 1))
-    from icestream.pipeline import load_identity
+    from icestream.pipeline.inputs import load_identity
 
     monkeypatch.setattr(load_identity, "_digest_of_inputs", lambda inputs: None)
     _crash(shop, "z", after=False)
-    assert _statuses(shop.run()) == {"m": "skipped", "a": "skipped", "z": "done"}
-    assert _statuses(shop.run())["a"] == "done"
+    assert statuses(shop.run()) == {"m": "skipped", "a": "skipped", "z": "done"}
+    assert statuses(shop.run())["a"] == "done"
     assert shop.ids("db.a") == [0, 0]
 
 
@@ -355,7 +296,7 @@ def test_a_state_of_the_version_before_is_read(shop: Shop) -> None:
     file.write_text(json.dumps(state))
     report = shop.run()
     assert report.resumed
-    assert _statuses(report) == {"a": "skipped", "z": "done"}
+    assert statuses(report) == {"a": "skipped", "z": "done"}
     assert shop.ids("db.a") == [0, 1]
     state["loads"]["z"] = {"status": "tests failed"}
     file.write_text(json.dumps(state))
@@ -379,7 +320,7 @@ def test_some_loads_of_a_crashed_run_leave_the_others_to_be_resumed(shop: Shop) 
     _crash(shop, "m", after=True)
     report = shop.run(only="z")
     assert (report.resumed, report.ended) == (True, False)
-    assert _statuses(shop.run()) == {"m": "skipped", "a": "done", "z": "skipped"}
+    assert statuses(shop.run()) == {"m": "skipped", "a": "done", "z": "skipped"}
 
 
 def test_a_load_that_fails_blocks_those_that_wait_and_no_others(shop: Shop) -> None:
@@ -401,13 +342,13 @@ def test_a_load_that_fails_blocks_those_that_wait_and_no_others(shop: Shop) -> N
     assert isinstance(caught.value.__cause__, ice.SchemaMismatchError)
     report = caught.value.report
     assert isinstance(report, ice.RunReport)
-    assert _statuses(report) == {"a": "failed", "b": "blocked", "c": "blocked", "d": "done"}
+    assert statuses(report) == {"a": "failed", "b": "blocked", "c": "blocked", "d": "done"}
     assert not report.completed
     shop.write(text, a=ids(0, 2))
     again = shop.run()
     assert not again.resumed
     assert again.run_id != report.run_id
-    assert _statuses(again) == {"a": "done", "b": "done", "c": "done", "d": "already loaded"}
+    assert statuses(again) == {"a": "done", "b": "done", "c": "done", "d": "already loaded"}
     assert (shop.ids("db.b"), shop.ids("db.d")) == ([0, 1], [5])
 
 
@@ -418,7 +359,7 @@ def test_a_fresh_run_resumes_nothing_and_appends_nothing_twice(shop: Shop) -> No
     _crash(shop, "z", after=False)
     report = shop.run(fresh=True)
     assert not report.resumed
-    assert _statuses(report) == {"m": "done", "a": "already loaded", "z": "done"}
+    assert statuses(report) == {"m": "done", "a": "already loaded", "z": "done"}
 
 
 def test_some_loads_can_be_chosen(shop: Shop) -> None:
@@ -430,194 +371,20 @@ def test_some_loads_can_be_chosen(shop: Shop) -> None:
           b: {source: b.parquet, into: db.a}
     """
     shop.write(text, a=ids(0, 1), b=ids(1, 2))
-    assert _statuses(shop.run(only="b")) == {"b": "done"}
+    assert statuses(shop.run(only="b")) == {"b": "done"}
     assert shop.ids("db.a") == [1]
     assert shop.run(only=["b"]).resumed is False
     with pytest.raises(ice.InvalidArgumentError, match="'c', which is unknown"):
         shop.run(only=["c"])
 
 
-def test_a_tested_load_is_published_in_one_step_and_its_branch_is_gone(shop: Shop) -> None:
-    table = shop.make("db.orders")
-    ice.append(table, ids(0, 2))
-    shop.write(_TESTED, orders=ids(2, 5))
-    outcome = shop.run()["orders"]
-    assert (outcome.status, outcome.attempts) == ("done", 1)
-    assert [result.passed for result in outcome.tests] == [True, True]
-    assert shop.ids("db.orders") == [0, 1, 2, 3, 4]
-    assert set(table.refresh().metadata.refs) == {"main"}
-    assert table.current_snapshot().snapshot_id == outcome.snapshot_id
-
-
-def test_tests_that_fail_leave_main_as_it_was_and_the_branch_for_a_look(shop: Shop) -> None:
-    table = shop.make("db.orders")
-    before = ice.append(table, ids(0, 2)).snapshot_id
-    shop.write(_TESTED, orders=ids(1, 4))
-    with pytest.raises(ice.ChecksFailedError, match=r"unique id: 1 key .*id = 1.*branch") as caught:
-        shop.run()
-    (outcome,) = caught.value.report.loads
-    assert outcome.status == "failed"
-    assert outcome.audit_branch is not None
-    assert outcome.audit_branch in str(caught.value)
-    assert table.refresh().current_snapshot().snapshot_id == before
-    assert shop.ids("db.orders") == [0, 1]
-    assert shop.ids("db.orders", branch=outcome.audit_branch) == [0, 1, 1, 2, 3]
-
-
-def test_a_run_after_tests_failed_reads_the_mended_source(shop: Shop) -> None:
-    table = shop.make("db.orders")
-    ice.append(table, ids(0, 2))
-    shop.write(_TESTED, orders=ids(1, 4))
-    with pytest.raises(ice.ChecksFailedError):
-        shop.run()
-    shop.write(_TESTED, orders=ids(2, 4))
-    assert not shop.run().resumed
-    assert shop.ids("db.orders") == [0, 1, 2, 3]
-    assert set(table.refresh().metadata.refs) == {"main"}
-
-
-def test_a_fresh_run_drops_the_branches_of_the_one_that_it_gives_up(shop: Shop) -> None:
-    table = shop.make("db.orders")
-    ice.append(table, ids(0, 2))
-    shop.write(_TESTED, orders=ids(1, 4))
-    with pytest.raises(ice.ChecksFailedError):
-        shop.run()
-    shop.write(_TESTED, orders=ids(2, 4))
-    shop.run(fresh=True)
-    assert set(table.refresh().metadata.refs) == {"main"}
-
-
-def test_a_commit_by_others_between_load_and_publish_is_kept_and_tested(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = shop.make("db.orders")
-    ice.append(table, ids(0, 2))
-    shop.write(_TESTED, orders=ids(2, 5))
-    others = iter([ids(10, 11), ids(11, 12)])
-
-    from icestream.pipeline import audited_load
-
-    check = audited_load.run_local_checks
-
-    def meanwhile(*args: Any, **options: Any) -> Any:
-        results = check(*args, **options)
-        if (rows := next(others, None)) is not None:
-            ice.append(shop.table("db.orders"), rows)
-        return results
-
-    monkeypatch.setattr(audited_load, "run_local_checks", meanwhile)
-    outcome = shop.run()["orders"]
-    assert outcome.attempts == 3
-    assert shop.ids("db.orders") == [0, 1, 2, 3, 4, 10, 11]
-
-
-def test_others_that_never_stop_are_a_conflict_and_nothing_is_published(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shop.make("db.orders")
-    shop.write(_TESTED, orders=ids(2, 5))
-    from icestream.pipeline import audited_load
-
-    check = audited_load.run_local_checks
-
-    numbers = iter(range(90, 100))
-
-    def meanwhile(*args: Any, **options: Any) -> Any:
-        number = next(numbers)
-        ice.append(shop.table("db.orders"), ids(number, number + 1))
-        return check(*args, **options)
-
-    monkeypatch.setattr(audited_load, "run_local_checks", meanwhile)
-    with pytest.raises(ice.RunFailedError) as caught:
-        shop.run()
-    assert isinstance(caught.value.__cause__, ice.CommitConflictError)
-    assert shop.ids("db.orders") == [90, 91, 92, 93, 94]
-
-
-def test_a_table_that_a_tested_load_creates_is_there_when_tests_hold(shop: Shop) -> None:
-    text = _TESTED.replace("into: db.orders", "into: db.new\n        partition_by: [part]")
-    shop.write(text, orders=ids(0, 3))
-    outcome = shop.run()["orders"]
-    assert outcome.report is not None
-    assert outcome.report.created
-    assert shop.ids("db.new") == [0, 1, 2]
-    assert [field.name for field in shop.table("db.new").spec().fields] == ["part"]
-
-
-def test_a_tested_load_creates_a_column_of_json_that_is_always_null_as_text(shop: Shop) -> None:
-    shop.write(_TESTED.replace("orders.parquet", "orders.jsonl"))
-    (shop.folder / "orders.jsonl").write_text('{"id": 1, "note": null}\n{"id": 2, "note": null}\n')
-    assert _statuses(shop.run()) == {"orders": "done"}
-    rows = shop.table("db.orders").scan().to_arrow()
-    assert str(rows.schema.field("note").type) in ("string", "large_string")
-    assert rows.to_pylist() == [{"id": 1, "note": None}, {"id": 2, "note": None}]
-
-
-def test_a_tested_load_creates_a_table_without_columns_that_have_no_type(shop: Shop) -> None:
-    rows = ids(0, 3).append_column("nothing", pa.nulls(3))
-    shop.write(_TESTED, orders=rows)
-    outcome = shop.run()["orders"]
-    assert outcome.report is not None
-    assert outcome.report.columns_discarded == ("nothing",)
-    assert shop.ids("db.orders") == [0, 1, 2]
-    shop.write(_TESTED, orders=rows)
-    with pytest.raises(ice.RunFailedError, match="column 'nothing' is not in the table"):
-        shop.run()  # as of any table that was there before
-    assert shop.ids("db.orders") == [0, 1, 2]
-
-
-def test_a_column_that_comes_after_the_table_was_created_for_a_tested_load_is_no_loss(
-    shop: Shop,
-) -> None:
-    rows = ids(0, 3).append_column("nothing", pa.nulls(3))
-    shop.write(_TESTED, orders=rows)
-    more = rows.append_column("more", pa.array([1, 2, 3]))
-    with (
-        before_commits(shop.catalog, lambda: shop.write(_TESTED, orders=more)),
-        pytest.raises(ice.RunFailedError, match=r"new columns .* 'more'\. Nothing was published"),
-    ):
-        shop.run()
-    assert not shop.catalog.table_exists("db.orders")
-    assert _statuses(shop.run()) == {"orders": "done"}
-    assert "more" in shop.table("db.orders").schema().column_names
-
-
-def test_a_table_that_a_tested_load_creates_is_gone_when_tests_fail(shop: Shop) -> None:
-    shop.write(_TESTED, orders=pa.concat_tables([ids(0, 3), ids(2, 3)]))
-    with pytest.raises(ice.ChecksFailedError, match=r"db\.orders is not there, as before"):
-        shop.run()
-    assert not shop.catalog.table_exists("db.orders")
-    assert not list((shop.folder / "warehouse").rglob("*.parquet"))
-    shop.write(_TESTED, orders=ids(0, 3))
-    assert not shop.run().resumed
-    assert shop.ids("db.orders") == [0, 1, 2]
-
-
-def test_a_table_that_others_have_used_is_never_dropped(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shop.write(_TESTED, orders=pa.concat_tables([ids(0, 3), ids(2, 3)]))
-    from icestream.pipeline import audited_load
-
-    check = audited_load.run_local_checks
-
-    def meanwhile(*args: Any, **options: Any) -> Any:
-        ice.append(shop.table("db.orders"), ids(90, 91))
-        return check(*args, **options)
-
-    monkeypatch.setattr(audited_load, "run_local_checks", meanwhile)
-    with pytest.raises(ice.ChecksFailedError, match="on branch"):
-        shop.run()
-    assert shop.ids("db.orders") == [90]
-
-
 def test_two_runs_at_once_are_refused(shop: Shop) -> None:
     shop.make("db.orders")
-    shop.write(_TESTED, orders=ids(2, 5))
+    shop.write(TESTED, orders=ids(2, 5))
     refused: list[Exception] = []
 
     def second(name: str, outcome: Any) -> None:
-        with pytest.raises(ice.InvalidArgumentError, match="is running already") as caught:
+        with pytest.raises(ice.InvalidArgumentError, match="is already running") as caught:
             shop.run()
         refused.append(caught.value)
 
@@ -628,7 +395,7 @@ def test_two_runs_at_once_are_refused(shop: Shop) -> None:
 
 def test_the_report_is_stored_as_json_without_breaking_a_run(shop: Shop) -> None:
     shop.make("db.orders")
-    shop.write(_TESTED, orders=ids(2, 5))
+    shop.write(TESTED, orders=ids(2, 5))
     report = shop.run()
     assert report.report_file is not None
     stored = json.loads(Path(report.report_file).read_text())
@@ -640,7 +407,7 @@ def test_a_state_folder_that_can_not_be_written_is_refused_before_anything_is_lo
     shop: Shop,
 ) -> None:
     table = shop.make("db.orders")
-    shop.write(_TESTED, orders=ids(2, 5))
+    shop.write(TESTED, orders=ids(2, 5))
     (shop.folder / "state").write_text("a file")
     with pytest.raises(ice.InvalidArgumentError, match="give state= another folder"):
         shop.run()
@@ -651,7 +418,7 @@ def test_a_run_whose_state_is_lost_half_way_goes_on(
     shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
     shop.make("db.orders")
-    shop.write(_TESTED, orders=ids(2, 5))
+    shop.write(TESTED, orders=ids(2, 5))
 
     def lose() -> None:
         folder = shop.folder / "state" / "runs"
@@ -660,16 +427,16 @@ def test_a_run_whose_state_is_lost_half_way_goes_on(
 
     with before_commits(shop.catalog, lose):
         report = shop.run()
-    assert _statuses(report) == {"orders": "done"}
+    assert statuses(report) == {"orders": "done"}
     assert shop.ids("db.orders") == [2, 3, 4]
-    assert "how far the run is could not be written" in caplog.text
+    assert "the state of the run could not be written" in caplog.text
 
 
 def test_an_incremental_load_with_tests_takes_each_file_once(shop: Shop) -> None:
-    text = _TESTED.replace("orders.parquet", "in/*.parquet") + "        incremental: true\n"
+    text = TESTED.replace("orders.parquet", "in/*.parquet") + "        incremental: true\n"
     (shop.folder / "in").mkdir()
     shop.write(text, **{"in/a": ids(0, 2)})
-    assert _statuses(shop.run()) == {"orders": "done"}
+    assert statuses(shop.run()) == {"orders": "done"}
     assert shop.ids("db.orders") == [0, 1]
     assert shop.run()["orders"].snapshot_id is None
     shop.write(text, **{"in/b": ids(1, 3)})
@@ -677,13 +444,13 @@ def test_an_incremental_load_with_tests_takes_each_file_once(shop: Shop) -> None
         shop.run()
     assert shop.ids("db.orders") == [0, 1]
     shop.write(text, **{"in/b": ids(2, 3)})
-    assert _statuses(shop.run()) == {"orders": "done"}
+    assert statuses(shop.run()) == {"orders": "done"}
     assert shop.ids("db.orders") == [0, 1, 2]
     assert set(shop.table("db.orders").metadata.refs) == {"main"}
 
 
 def test_an_incremental_load_whose_tests_could_not_be_run_is_published_once(shop: Shop) -> None:
-    text = _TESTED.replace("orders.parquet", "in/*.parquet") + "        incremental: true\n"
+    text = TESTED.replace("orders.parquet", "in/*.parquet") + "        incremental: true\n"
     wrong = text.replace("- unique: id", "- unique: nothing")
     (shop.folder / "in").mkdir()
     ice.append(shop.make("db.orders"), ids(0, 1))
@@ -692,20 +459,5 @@ def test_an_incremental_load_whose_tests_could_not_be_run_is_published_once(shop
         shop.run()
     assert shop.ids("db.orders") == [0]
     shop.write(text)
-    assert _statuses(shop.run()) == {"orders": "done"}
+    assert statuses(shop.run()) == {"orders": "done"}
     assert shop.ids("db.orders") == [0, 1, 2]
-
-
-def test_a_dry_run_touches_nothing(shop: Shop) -> None:
-    table = shop.make("db.orders")
-    shop.write(_TESTED, orders=ids(2, 5))
-    before = sorted(shop.folder.rglob("*"))
-    plan = shop.run(dry_run=True)
-    assert sorted(shop.folder.rglob("*")) == before
-    assert plan.resumes is None
-    (load,) = plan.loads
-    assert (load.status, load.into, load.mode) == ("run", "db.orders", "append")
-    assert load.tests == ("unique id", "rows max 100")
-    assert load.plan is not None, load.reason
-    json.dumps(plan.to_dict(), default=str)
-    assert not snapshots_of(table)

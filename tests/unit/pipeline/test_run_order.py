@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import icestream as ice
-from icestream.pipeline.load_spec import LoadSpec
-from icestream.pipeline.pipeline_file import PipelineLoad
+from icestream.pipeline.request.load_spec import LoadSpec
+from icestream.pipeline.request.pipeline_file import PipelineLoad
 from icestream.pipeline.run_order import needs_of, run_order
 
 

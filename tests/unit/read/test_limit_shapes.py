@@ -17,7 +17,6 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 import icestream as ice
-from icestream.machine import join_started
 from tests.fault.watched_io import watch
 from tests.support.leaks import assert_no_leaks
 from tests.support.tables import add_parquet_file, commit_files, write_orc_file
@@ -159,7 +158,9 @@ def test_a_footer_that_does_not_fit_is_refused_before_it_is_parsed(catalog: Cata
     rows = pa.table({"id": range(3_000), "c": range(3_000)})
     table = catalog.create_table("db.t", rows.schema)
     add_parquet_file(table, rows, row_group_rows=1)
-    with pytest.raises(ice.MemoryBudgetError, match=r"the footer of .* fewer row groups") as caught:
+    with pytest.raises(
+        ice.MemoryBudgetError, match=r"the parsed footer of .* fewer row groups"
+    ) as caught:
         list(ice.scan(table, memory="4MB"))
     budget = ice.MemoryBudget(caught.value.needed_bytes)
     assert sum(batch.num_rows for batch in ice.scan(table, memory=budget)) == 3_000
@@ -264,7 +265,7 @@ def test_buffers_of_other_threads_are_not_taken_for_those_of_the_scan(numbers: T
 def test_a_first_file_that_does_not_answer_does_not_hold_others_back(
     numbers: Table, monkeypatch: pytest.MonkeyPatch, excess: int
 ) -> None:
-    monkeypatch.setattr("icestream.allocator.watch.excess_bytes", excess)
+    monkeypatch.setattr("icestream.memory.allocator.watch.excess_bytes", excess)
     io = watch(numbers)
     first = ice.scan(numbers).splits()[0].path
     answered = threading.Event()
@@ -322,13 +323,3 @@ def test_an_interrupt_while_a_thread_starts_stays_an_interrupt(
                 verb(numbers, budget)
         assert budget.held_bytes == 0
         assert sum(batch.num_rows for batch in ice.scan(numbers, memory=budget)) == 300_000
-
-
-def test_threads_that_never_ran_are_not_waited_for() -> None:
-    def nothing() -> None:
-        """Ends at once."""
-
-    started, never = (threading.Thread(target=nothing) for _ in range(2))
-    started.start()
-    join_started([never, started])
-    assert not started.is_alive()

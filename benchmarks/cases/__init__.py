@@ -1,0 +1,1 @@
+"""One measurement. A suite starts each module in a fresh process, and reads JSON from stdout."""

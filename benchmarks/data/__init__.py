@@ -1,0 +1,1 @@
+"""The data of the benchmarks. All rows are the same on every run."""

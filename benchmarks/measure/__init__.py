@@ -1,0 +1,1 @@
+"""Running cases in fresh processes, measuring memory, and comparing results with goals."""

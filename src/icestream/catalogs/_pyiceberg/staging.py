@@ -1,0 +1,158 @@
+"""Staging: changes by icestream inside a transaction that the caller commits."""
+
+from __future__ import annotations
+
+import sys
+from typing import Protocol
+
+from pyiceberg.exceptions import ValidationException
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import (
+    AssertCurrentSchemaId,
+    AssertRefSnapshotId,
+    UpdatesAndRequirements,
+)
+
+from icestream.errors import CommitConflictError, CommitError
+
+
+class StagedHooks(Protocol):
+    """The methods of a staged change that its transaction calls."""
+
+    @property
+    def makes_snapshot(self) -> bool:
+        """Whether it adds a snapshot, or only checks the changes of others."""
+        ...
+
+    @property
+    def snapshot_id(self) -> int: ...
+
+    @property
+    def base_snapshot_id(self) -> int | None: ...
+
+    @property
+    def branch(self) -> str: ...
+
+    def lasting(self, metadata: TableMetadata) -> UpdatesAndRequirements: ...
+
+    def produce(self, metadata: TableMetadata) -> UpdatesAndRequirements: ...
+
+    def landed(self) -> None: ...
+
+    def failed(self, error: BaseException | None) -> None:
+        """The transaction reports a failed commit. Check whether it really failed."""
+        ...
+
+    def discard(self) -> None:
+        """The commit of the transaction has certainly failed."""
+        ...
+
+
+class StagedConflictError(CommitConflictError, ValidationException):
+    """A staged change conflicts with another one. The transaction deletes all its files."""
+
+
+class StagedCommitError(CommitError, ValidationException):
+    """A staged change could not be prepared. The transaction deletes all its files."""
+
+
+class _StagedProducer:
+    """The part of a PyIceberg snapshot producer that `Transaction` uses."""
+
+    def __init__(self, hooks: StagedHooks, transaction: Transaction) -> None:
+        self._hooks = hooks
+        self._transaction = transaction
+        self._starting_snapshot_id = hooks.base_snapshot_id
+        self._target_branch = hooks.branch
+        self._commit_window: object = None
+
+    def _refresh_for_retry(self) -> None:
+        """Nothing to do: the hooks read the metadata again each time."""
+
+    @property
+    def makes_snapshot(self) -> bool:
+        return self._hooks.makes_snapshot
+
+    @property
+    def _snapshot_id(self) -> int:
+        """The snapshot by which PyIceberg recognises that the transaction was committed."""
+        for producer in () if self.makes_snapshot else self._transaction._snapshot_producers:
+            if not isinstance(producer, _StagedProducer) or producer.makes_snapshot:
+                return producer._snapshot_id
+        return self._hooks.snapshot_id
+
+    def _validate_concurrency(self) -> None:
+        """Validate a change without a snapshot. Others are validated when they are produced."""
+        if not self.makes_snapshot:
+            self._produced()
+
+    def _produced(self) -> UpdatesAndRequirements:
+        try:
+            return self._hooks.produce(self._transaction.table_metadata)
+        except CommitConflictError as error:
+            raise StagedConflictError(str(error)) from error
+        except CommitError as error:
+            raise StagedCommitError(str(error)) from error
+
+    def _commit(self) -> UpdatesAndRequirements:
+        updates, requirements = self._produced()
+        # A transaction keeps one requirement of each type and would drop that of a second branch.
+        staged = self._transaction._requirements
+        asserted = {r.ref for r in staged if isinstance(r, AssertRefSnapshotId)}
+        self._transaction._requirements += tuple(
+            r
+            for r in requirements
+            if asserted and isinstance(r, AssertRefSnapshotId) and r.ref not in asserted
+        )
+        return updates, requirements
+
+    def _cleanup_uncommitted(self) -> None:
+        self._hooks.landed()
+
+    def _clean_all_uncommitted(self) -> None:
+        self._hooks.failed(sys.exception())
+
+    def discard(self) -> None:
+        self._hooks.discard()
+
+
+def table_of(transaction: Transaction) -> Table:
+    """The table of a transaction."""
+    return transaction._table
+
+
+def discard_staged(transaction: Transaction) -> None:
+    """Notify the changes staged in a transaction that creates its table that its commit failed.
+
+    PyIceberg notifies the changes of other transactions itself.
+    """
+    for producer in transaction._snapshot_producers:
+        if isinstance(producer, _StagedProducer):
+            producer.discard()
+
+
+def settle_staged(transaction: Transaction) -> None:
+    """Notify the changes staged in a transaction that creates its table that it was committed."""
+    for producer in transaction._snapshot_producers:
+        producer._cleanup_uncommitted()
+
+
+def stage(transaction: Transaction, hooks: StagedHooks) -> None:
+    """Stage a change in a transaction, which commits and retries it with its other changes.
+
+    If this raises, the transaction is unchanged.
+    """
+    before = transaction._updates, transaction._requirements
+    producer = _StagedProducer(hooks, transaction)
+    try:
+        updates, requirements = hooks.lasting(transaction.table_metadata)
+        if any(isinstance(r, AssertCurrentSchemaId) for r in transaction._requirements):
+            requirements = ()  # An earlier change in the transaction asserts the schema.
+        transaction._stage(updates, requirements)
+        updates, requirements = producer._commit()
+    except BaseException:
+        transaction._updates, transaction._requirements = before
+        raise
+    transaction._register_snapshot_producer(producer)  # type: ignore[arg-type]
+    transaction._apply(updates, requirements)

@@ -1,0 +1,222 @@
+"""Find catalogs and tables by name, through PyIceberg's configuration.
+
+If no catalog is configured, the local catalog is used: a SQLite file and a warehouse in one folder
+below the working directory. Only `make_local_catalog` creates it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyiceberg.catalog import Catalog, list_catalogs, load_catalog
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.table import Table
+from pyiceberg.utils.config import Config
+
+from icestream.catalogs._pyiceberg.waits import limit_waits, limited_catalog, timeout_text
+from icestream.catalogs.redaction import error_text, shown_cause, without_password
+from icestream.errors import CatalogError, InvalidArgumentError
+
+LOCAL_FOLDER = "icestream_warehouse"
+LOCAL_NAME = "local"
+_DATABASE = "catalog.db"
+
+
+def load_table(table: str | Table, catalog: str | Catalog | None) -> Table:
+    """Load a table by its name. A table that is already loaded is returned as it is.
+
+    Args:
+        table: A PyIceberg table, or a name such as `"db.t"`.
+        catalog: A catalog, its name in PyIceberg's configuration, or None for the default one.
+
+    Raises:
+        CatalogError: If the catalog can't be reached, or has no such table.
+        InvalidArgumentError: If an argument is of another type, or is not a table's name.
+    """
+    if isinstance(table, Table):
+        if catalog is not None:
+            raise InvalidArgumentError(
+                f"{'.'.join(table.name())} is a loaded table and already has a catalog: leave "
+                "catalog out"
+            )
+        limit_waits(table.catalog)
+        return table
+    if not isinstance(table, str):
+        raise InvalidArgumentError(
+            f"table is a {type(table).__name__}: give a name such as 'db.t', or a PyIceberg table"
+        )
+    if "" in table.split(".") or "." not in table:
+        raise InvalidArgumentError(
+            f"{table!r} is not a table name: include the namespace, as in 'db.t'"
+        )
+    opened = open_catalog(catalog)
+    where = described(opened)
+    try:
+        return opened.load_table(table)
+    except (NoSuchTableError, NoSuchNamespaceError) as error:
+        raise CatalogError(
+            f"there is no table {table!r} in {where}: check the name, or pass catalog= the name of "
+            "another catalog"
+        ) from error
+    except Exception as error:
+        raise CatalogError(
+            f"table {table!r} could not be loaded from {where}: "
+            f"{_trouble(error, opened.properties)}. Check that the catalog can be reached from "
+            "here"
+        ) from shown_cause(error, opened.properties)
+
+
+def open_catalog(
+    catalog: str | Catalog | None, properties: Mapping[str, str] | None = None
+) -> Catalog:
+    """Open a catalog by its name. A catalog that is already open is returned as it is.
+
+    Args:
+        catalog: A catalog, its name in PyIceberg's configuration, or None for the default one. If
+            nothing is configured, the default is the local catalog. `"local"` means the local
+            catalog, unless the configuration has a catalog of that name.
+        properties: Further properties, which override those of the configuration.
+
+    Raises:
+        CatalogError: If the catalog can't be opened.
+        InvalidArgumentError: If `catalog` is of another type.
+    """
+    if isinstance(catalog, Catalog):
+        limit_waits(catalog)
+        return catalog
+    if catalog is not None and not isinstance(catalog, str):
+        raise InvalidArgumentError(
+            f"catalog is a {type(catalog).__name__}: give its name in PyIceberg's configuration, "
+            "or a PyIceberg catalog"
+        )
+    if not properties and is_local(catalog) and has_local_catalog():
+        return _open_local(local_folder())
+    given = {**_configured(catalog), **(properties or {})}
+    try:
+        with limited_catalog(given):
+            opened = load_catalog(catalog, **(properties or {}))
+        limit_waits(opened)
+        return opened
+    except InvalidArgumentError:
+        raise
+    except Exception as error:
+        name = "the default catalog" if catalog is None else f"catalog {catalog!r}"
+        variable = f"PYICEBERG_CATALOG__{(catalog or 'default').upper()}__URI"
+        if is_local(catalog):
+            missing = "no catalog" if catalog is None else f"no catalog {catalog!r}"
+            raise CatalogError(
+                f"{missing} is configured, and {local_folder()} does not exist: configure one in "
+                f".pyiceberg.yaml or with {variable}, or change to the folder that contains "
+                f"{LOCAL_FOLDER}"
+            ) from error
+        raise CatalogError(
+            f"{name} could not be opened: {_trouble(error, given)}. Configure it in "
+            f".pyiceberg.yaml or with {variable}, or pass another catalog{_known()}"
+        ) from shown_cause(error, given)
+
+
+def is_configured() -> bool:
+    """Whether PyIceberg's configuration names any catalog."""
+    return bool(list_catalogs() or Config().get_known_catalogs())
+
+
+def is_local(catalog: str | None) -> bool:
+    """Whether a name means the local catalog, which may not exist yet."""
+    if catalog is None:
+        return not is_configured()
+    known = {*list_catalogs(), *Config().get_known_catalogs()}
+    return catalog == LOCAL_NAME and LOCAL_NAME not in known
+
+
+def local_folder(parent: Path | None = None) -> Path:
+    """The folder of the local catalog, below `parent` or the working directory."""
+    return (parent or Path.cwd()).resolve() / LOCAL_FOLDER
+
+
+def has_local_catalog(parent: Path | None = None) -> bool:
+    """Whether the local catalog exists."""
+    return (local_folder(parent) / _DATABASE).exists()
+
+
+def make_local_catalog(parent: Path | None = None) -> Catalog:
+    """Open the local catalog, and create it if it does not exist.
+
+    Args:
+        parent: The folder that contains it. The working directory by default.
+
+    Raises:
+        CatalogError: If it can't be created.
+    """
+    folder = local_folder(parent)
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise CatalogError(
+            f"no catalog is configured, and none could be created in {folder}: {error}. Configure "
+            "one in .pyiceberg.yaml, or change to a folder that is writable"
+        ) from error
+    return _open_local(folder)
+
+
+def list_tables(catalog: Catalog) -> dict[str, list[str]]:
+    """The names of a catalog's tables, by namespace. Includes nested namespaces.
+
+    Raises:
+        CatalogError: If the catalog does not answer.
+    """
+    tables: dict[str, list[str]] = {}
+    try:
+        left = sorted(catalog.list_namespaces())
+        while left:
+            namespace = left.pop(0)
+            if ".".join(namespace) in tables:
+                continue
+            tables[".".join(namespace)] = sorted(map(".".join, catalog.list_tables(namespace)))
+            left += catalog.list_namespaces(namespace)
+    except Exception as error:
+        raise CatalogError(
+            f"the tables of {described(catalog)} could not be listed: "
+            f"{_trouble(error, catalog.properties)}. Check that it can be reached from here"
+        ) from shown_cause(error, catalog.properties)
+    return dict(sorted(tables.items()))
+
+
+def described(catalog: Catalog) -> str:
+    """The catalog's name and address without passwords, for messages."""
+    return f"catalog {catalog.name!r} ({without_password(catalog.properties.get('uri', 'no uri'))})"
+
+
+def _trouble(error: Exception, properties: Mapping[str, str]) -> str:
+    """The message of a catalog's error, without secrets."""
+    return timeout_text(error, properties) or error_text(error, properties)
+
+
+def _open_local(folder: Path) -> Catalog:
+    properties = {
+        "type": "sql",
+        "uri": f"sqlite:///{folder / _DATABASE}",
+        "warehouse": folder.as_uri(),
+    }
+    try:
+        return load_catalog(LOCAL_NAME, **properties)
+    except Exception as error:
+        raise CatalogError(
+            f"the local catalog in {folder} could not be opened: {type(error).__name__}: {error}. "
+            f"If {_DATABASE} is damaged, restore a copy of it"
+        ) from error
+
+
+def _configured(catalog: str | None) -> dict[str, str]:
+    """The properties of a catalog in PyIceberg's configuration."""
+    try:
+        config = Config()
+        entry = config.get_catalog_config(catalog or config.get_default_catalog_name())
+    except ValueError:  # Opening the catalog fails with the same error, and reports it.
+        return {}
+    return {key: str(value) for key, value in (entry or {}).items()}
+
+
+def _known() -> str:
+    names = sorted(list_catalogs())
+    return f" ({', '.join(names)})" if names else ""

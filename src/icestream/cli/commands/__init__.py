@@ -1,0 +1,5 @@
+"""The commands. Each module has the name of its command; `scan.py` also has `explain`.
+
+A command checks its options, calls one function of the library, and prints the report. `main.py`
+collects the commands.
+"""

@@ -1,0 +1,11 @@
+"""What commands print and write.
+
+```
+text.py         aligned text, sizes, durations, JSON on stdout, option names in messages
+report_text.py  reports of changes and loads as text
+progress.py     progress on stderr
+sinks.py        rows as Parquet, CSV, JSON, Arrow or text
+cells.py        values as text and JSON
+output_file.py  an output file that appears when it is complete
+```
+"""

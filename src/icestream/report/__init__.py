@@ -1,0 +1,12 @@
+"""Reports: what an operation did, as frozen dataclasses and as OpenTelemetry signals.
+
+Each report has `to_dict()`, which `json.dumps` accepts.
+
+```
+scan_report.py     ScanReport, ScanExplanation
+write_report.py    WriteReport, MergeReport
+upkeep_report.py   CompactReport, OrphansReport, HealthReport
+telemetry.py       spans and metrics, if OpenTelemetry is installed
+deprecation.py     warnings for public names that a later version removes
+```
+"""

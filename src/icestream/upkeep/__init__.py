@@ -1,1 +1,0 @@
-"""Upkeep: small files compacted, orphans found, health told."""

@@ -1,0 +1,257 @@
+"""The columns and types of files, decided once, before the load starts.
+
+Parquet, ORC and Arrow files record their types. The type of a text column is the one that the
+caller gives, the table's, or a guess from the first lines of some files. So it is the same for all
+files and on every engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.json as pajson
+
+from icestream.errors import MemoryBudgetError, SourceError
+from icestream.memory.budget import DEFAULT_MEMORY, MemoryBudget, parse_bytes
+from icestream.write.schema.types import is_list, plain
+from icestream.write.sources.file_rows import stored_file
+from icestream.write.sources.file_stream import is_readable_text, one_schema, read_errors
+from icestream.write.sources.formats import TEXT_FORMATS
+from icestream.write.sources.hive_partition import PartitionColumns
+from icestream.write.sources.source_file import FileSource, SourceFile
+from icestream.write.sources.stored_batches import ReadingShare
+from icestream.write.sources.text_format import CsvFormat, check_objects
+from icestream.write.sources.text_lines import BLOCK_BYTES, first_lines, line_limit
+
+_THREADS = 8
+_MOST_SAMPLES = 64
+_SAMPLE_BYTES = 16 << 20
+_MOST_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTypes:
+    """Types of columns that are known before the files are read.
+
+    Attributes:
+        given: Columns that the caller gives types for.
+        table: The table's columns, if the table exists.
+        casts: Types that the load casts columns to. Text without types is read in these types, so
+            that `007` stays text.
+        fills: Whether to read all of the table's columns from JSON, as later lines may have columns
+            that the first lines lack. Not for a merge, which would write them as nulls.
+    """
+
+    given: pa.Schema | None = None
+    table: pa.Schema | None = None
+    casts: pa.Schema | None = None
+    fills: bool = True
+
+    def type_of(self, name: str, *, nested: bool) -> pa.DataType | None:
+        """The type to read a text column in; None to guess it."""
+        for known in (self.given, None if nested else self.casts, self.table):
+            if known is None or (index := known.get_field_index(name)) < 0:
+                continue
+            kind = known.field(index).type
+            if is_readable_text(kind, nested):
+                return text_type(kind)
+            return None if nested and pa.types.is_nested(kind) else pa.string()
+        return None
+
+
+def columns_of(
+    source: FileSource, known: KnownTypes, memory_bytes: int = parse_bytes(DEFAULT_MEMORY)
+) -> pa.Schema:
+    """The columns of all files together.
+
+    Args:
+        source: The files.
+        known: Types that are known beforehand.
+        memory_bytes: The memory limit.
+
+    Raises:
+        SourceError: If a file can't be read.
+        SchemaMismatchError: If the columns of two files do not fit together.
+        MemoryBudgetError: If a line of text, or the footer of a Parquet file, is too long for the
+            limit.
+
+    Memory: about 1 MB of each of 8 text files, or one file at a time if lines are longer; as many
+        footers of Parquet files as fit into half of the limit.
+    """
+    most_line_bytes = line_limit(memory_bytes)
+    share = ReadingShare(MemoryBudget(memory_bytes))
+    structured = [file for file in source.files if file.format not in TEXT_FORMATS]
+    texts = [file for file in source.files if file.format in TEXT_FORMATS and file.bytes]
+    sampled = _spread(texts)
+    most = max(1 << 16, min(_MOST_BYTES, _SAMPLE_BYTES // max(len(sampled), 1)))
+
+    def look(file: SourceFile, most_line_bytes: int) -> pa.Schema:
+        with read_errors(file.path):
+            if file.format not in TEXT_FORMATS:
+                return plain_schema(stored_file(file, source.store, share).schema())
+            text = first_lines(file, source.store, most, most_line_bytes)
+            if file.format == "csv":
+                return _csv_columns(file, text, CsvFormat.of(source.options), known)
+            return _json_columns(text, known)
+
+    def quick_look(file: SourceFile) -> pa.Schema | None:
+        try:
+            return look(file, min(most_line_bytes, BLOCK_BYTES))
+        except MemoryBudgetError:
+            if file.format not in TEXT_FORMATS:
+                raise
+            return None
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        looked = list(pool.map(quick_look, [*structured, *sampled]))
+    schemas = [
+        schema if schema is not None else look(file, most_line_bytes)
+        for file, schema in zip([*structured, *sampled], looked, strict=True)
+    ]
+    names = [file.path for file in [*structured, *sampled]]
+    schema = one_schema(schemas, "the files' columns")
+    if known.fills and known.table is not None and any(f.format == "json" for f in texts):
+        seen = set(schema.names)
+        for field in known.table:
+            kind = known.type_of(field.name, nested=True)
+            if field.name not in seen and kind is not None:
+                schema = schema.append(pa.field(field.name, kind))
+    if not schema.names:
+        raise SourceError(
+            f"{', '.join(map(repr, names[:3])) or 'the files'} have no columns: exclude empty files"
+        )
+    return schema
+
+
+def partition_columns(source: FileSource, known: KnownTypes) -> PartitionColumns:
+    """The columns in the names of folders, with known or guessed types."""
+    return PartitionColumns.of(
+        (file.partitions for file in source.files),
+        lambda name: known.type_of(name, nested=False),
+    )
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """The same columns in types that both engines have: no dictionaries, no short integers."""
+    fields = [pa.field(each.name, plain_type(each.type), True) for each in schema]
+    return pa.schema(fields)
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """The nearest Iceberg type that holds every value without loss."""
+    kind = plain(kind)
+    types = pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        return kind
+    if types.is_struct(kind):
+        return pa.struct([pa.field(f.name, plain_type(f.type), True) for f in kind])
+    if types.is_map(kind):
+        value = pa.field("value", plain_type(kind.item_type), True)
+        return pa.map_(plain_type(kind.key_type), value)
+    if is_list(kind):
+        return pa.list_(pa.field("element", plain_type(kind.value_type), True))
+    if types.is_integer(kind):
+        small = kind.bit_width < 32 or types.is_int32(kind)
+        return pa.int32() if small else pa.int64()
+    if types.is_float16(kind):
+        return pa.float32()
+    if types.is_decimal(kind):
+        return pa.decimal128(kind.precision, kind.scale) if kind.precision <= 38 else kind
+    return text_type(kind)
+
+
+def text_type(kind: pa.DataType) -> pa.DataType:
+    """The type with microseconds and 32-bit offsets."""
+    types = pa.types
+    if types.is_timestamp(kind) and kind.unit in ("s", "ms"):
+        return pa.timestamp("us", kind.tz)
+    if types.is_time(kind):
+        return pa.time64("us") if kind != pa.time64("ns") else kind
+    if types.is_date64(kind):
+        return pa.date32()
+    if types.is_large_string(kind) or types.is_string_view(kind):
+        return pa.string()
+    if types.is_large_binary(kind) or types.is_binary_view(kind):
+        return pa.binary()
+    if types.is_large_list(kind) or types.is_list(kind):
+        return pa.list_(pa.field("element", text_type(kind.value_type), True))
+    if types.is_struct(kind):
+        return pa.struct([pa.field(f.name, text_type(f.type), True) for f in kind])
+    return kind
+
+
+def _csv_columns(file: SourceFile, text: bytes, csv: CsvFormat, known: KnownTypes) -> pa.Schema:
+    names = csv.names(text.partition(b"\n")[0], path=file.path)
+    types = {name: known.type_of(name, nested=False) for name in names}
+    if all(types.values()):
+        return pa.schema(list(types.items()))
+    body = text.partition(b"\n")[2] if csv.header else text
+    looks = _csv_guess(body, csv, names)
+    return pa.schema([(name, kind or looks.get(name, pa.string())) for name, kind in types.items()])
+
+
+def _csv_guess(text: bytes, csv: CsvFormat, names: Sequence[str]) -> dict[str, pa.DataType]:
+    """Guess the types of columns; lines that do not fit are skipped."""
+    if not text.strip():
+        return {}
+    parse = csv.parse_options()
+    parse.invalid_row_handler = lambda row: "skip"
+    read = pacsv.ReadOptions(column_names=list(names), use_threads=False, block_size=len(text) + 1)
+    try:
+        table = pacsv.read_csv(
+            pa.BufferReader(text),
+            read_options=read,
+            parse_options=parse,
+            convert_options=csv.convert_options(),
+        )
+    except pa.ArrowException:
+        return {}
+    return {each.name: _guessed(each.type) for each in table.schema}
+
+
+def _json_columns(text: bytes, known: KnownTypes) -> pa.Schema:
+    looks = _json_guess(text)
+    fields = []
+    for field in looks:
+        kind = known.type_of(field.name, nested=True)
+        fields.append(pa.field(field.name, kind or _guessed(field.type)))
+    return pa.schema(fields)
+
+
+def _json_guess(text: bytes) -> pa.Schema:
+    """Guess the types of objects; only the lines before a bad one may count."""
+    while text.strip():
+        try:
+            check_objects(text)
+            read = pajson.ReadOptions(use_threads=False, block_size=len(text) + 1)
+            return pajson.read_json(pa.BufferReader(text), read_options=read).schema
+        except pa.ArrowException:
+            lines = text.split(b"\n")
+            text = b"\n".join(lines[: len(lines) // 2])
+            if len(lines) < 2:
+                break
+    return pa.schema([])
+
+
+def _guessed(kind: pa.DataType) -> pa.DataType:
+    """A column's type from its guessed type; a column with only nulls is read as text."""
+    types = pa.types
+    if types.is_null(kind):
+        return pa.string()
+    if types.is_struct(kind):
+        return pa.struct([pa.field(f.name, _guessed(f.type), True) for f in kind])
+    if is_list(kind):
+        return pa.list_(pa.field("element", _guessed(kind.value_type), True))
+    return text_type(kind)
+
+
+def _spread(files: Sequence[SourceFile]) -> list[SourceFile]:
+    """A sample of the files that is quick to read; it has the first and the last file."""
+    if len(files) <= _MOST_SAMPLES:
+        return list(files)
+    last = len(files) - 1
+    return [files[number * last // (_MOST_SAMPLES - 1)] for number in range(_MOST_SAMPLES)]

@@ -1,0 +1,276 @@
+"""Text files in blocks of whole lines.
+
+Nearly all blocks are parsed at once. A block that can't be parsed is cut in halves until the bad
+lines are alone, so that the number and the text of each are known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from icestream.catalogs.redaction import redact
+from icestream.errors import MemoryBudgetError
+from icestream.memory.budget import (
+    DEFAULT_MEMORY,
+    MemoryBudget,
+    format_bytes,
+    over_limit,
+    parse_bytes,
+)
+from icestream.write.sources.bad_record import BadRecord, OnBad
+from icestream.write.sources.file_store import FileStore
+from icestream.write.sources.source_file import SourceFile
+
+BLOCK_BYTES = 1 << 20
+_BOM = b"\xef\xbb\xbf"
+_ROW = re.compile(r"Row #\d+: | in row \d+")
+_REASON_CHARACTERS = 300
+LINE_COST = 4  # bytes held for each byte of a long line; writers refuse rows by the same rule
+_MOST_COUNTED = 1 << 30
+
+Parse = Callable[[bytes], pa.RecordBatch]
+"""Parses whole lines, one record each; raises `pa.ArrowInvalid` if a line is bad."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Some lines.
+
+    Attributes:
+        text: The lines, each with its end.
+        line: The number of the first line, from 0, in the part of the file.
+    """
+
+    text: bytes
+    line: int
+
+
+def line_limit(memory_bytes: int) -> int:
+    """Maximum length of a line: memory holds it as text, parsed, and as a row."""
+    return max(memory_bytes // LINE_COST, 1)
+
+
+MOST_LINE_BYTES = line_limit(parse_bytes(DEFAULT_MEMORY))
+
+
+def blocks(
+    file: SourceFile, store: FileStore, most_line_bytes: int = MOST_LINE_BYTES
+) -> Iterator[Block]:
+    """Read the lines that begin in a part of a file.
+
+    Raises:
+        MemoryBudgetError: If a line is too long. The rest of it is counted, and not kept.
+
+    Memory: a block of 1 MB, or twice the longest line if that is more.
+    """
+    whole = file.start == 0 and file.end is None
+    opened = file.open_stream(store) if whole else file.open(store)
+    with opened:
+        if file.start:
+            opened.seek(file.start - 1)
+        # Bytes left in the part; a line that begins in it is read to its end.
+        left = None if file.end is None else file.end - file.start
+        carried = _Pieces()
+        line, skipping = 0, file.start > 0
+        first = not skipping
+        if skipping:
+            left = None if left is None else left + 1
+        while left is None or left > 0 or carried:
+            ended = left is not None and left <= 0
+            read = opened.read(BLOCK_BYTES if left is None or ended else min(left, BLOCK_BYTES))
+            if left is not None:
+                left -= len(read)
+            if not read:
+                if carried:
+                    yield Block(carried.join(), line)
+                return
+            if ended:
+                read = read[: read.find(b"\n") + 1] or read
+            if first:
+                read, first = read.removeprefix(_BOM), False
+            if skipping:
+                _, newline, read = read.partition(b"\n")
+                if not newline:
+                    continue
+                skipping = False
+            cut = read.rfind(b"\n") + 1
+            if cut:
+                text = carried.join(read[:cut])
+                yield Block(text, line)
+                line += text.count(b"\n")
+                del text
+            carried.add(read[cut:])
+            if carried.bytes > most_line_bytes:
+                rest = _rest_of_line(opened)
+                number = lines_before(file, store) + line + 1
+                raise _too_long(file, number, carried.bytes + rest, most_line_bytes)
+
+
+class _Pieces:
+    """A line that spans several reads, joined once its end was read."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self.bytes = 0
+
+    def __bool__(self) -> bool:
+        return self.bytes > 0
+
+    def add(self, piece: bytes) -> None:
+        if piece:
+            self._pieces.append(piece)
+            self.bytes += len(piece)
+
+    def join(self, last: bytes = b"") -> bytes:
+        """The whole line; the pieces are dropped."""
+        joined = b"".join([*self._pieces, last]) if self._pieces else last
+        self._pieces, self.bytes = [], 0
+        return joined
+
+
+def _rest_of_line(opened: pa.NativeFile) -> int:
+    """Count the rest of a line, up to a gigabyte."""
+    count = 0
+    while count < _MOST_COUNTED and (read := opened.read(BLOCK_BYTES)):
+        end = int(read.find(b"\n"))
+        if end >= 0:
+            return count + end
+        count += len(read)
+    return count
+
+
+def _too_long(file: SourceFile, number: int, length: int, most_bytes: int) -> MemoryBudgetError:
+    needed = length * LINE_COST
+    return over_limit(
+        f"line {number} of {redact(file.path)!r} has {format_bytes(length)}, which takes "
+        f"{format_bytes(needed)} to load",
+        needed_bytes=needed,
+        limit_bytes=most_bytes * LINE_COST,
+        otherwise="remove the line",
+    )
+
+
+def lines_before(file: SourceFile, store: FileStore) -> int:
+    """Number of lines that begin before a part of a file."""
+    if not file.start:
+        return 0
+    count, left = 0, file.start - 1
+    with file.open(store) as opened:
+        while left > 0 and (read := opened.read(min(left, BLOCK_BYTES))):
+            count += read.count(b"\n")
+            left -= len(read)
+    return count + 1
+
+
+@dataclass(slots=True)
+class LineReader:
+    """Parses the lines of a file, and passes bad lines on.
+
+    Attributes:
+        file: The file, or a part of it.
+        store: Opens the file.
+        parse: Parses whole lines.
+        schema: The schema of the batches.
+        on_bad: Called with each bad line, in order.
+        most_line_bytes: Maximum length of a line.
+        budget: Charged while a block with a long line is parsed.
+    """
+
+    file: SourceFile
+    store: FileStore
+    parse: Parse
+    schema: pa.Schema
+    on_bad: OnBad
+    most_line_bytes: int = MOST_LINE_BYTES
+    budget: MemoryBudget | None = None
+    _before: int | None = field(default=None, init=False)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for block in blocks(self.file, self.store, self.most_line_bytes):
+            yield from self.read(block)
+            del block
+
+    def read(self, block: Block) -> Iterator[pa.RecordBatch]:
+        """The rows of a block, or an empty batch if all its lines are bad.
+
+        So the caller can write collected bad lines after every block.
+        """
+        has_rows = False
+        for batch in self._read(block):
+            has_rows = True
+            yield batch
+            del batch
+        if not has_rows:
+            yield pa.RecordBatch.from_pylist([], schema=self.schema)
+
+    def _read(self, block: Block) -> Iterator[pa.RecordBatch]:
+        if not block.text.strip():
+            return
+        try:
+            with self._charged(block):
+                batch = self.parse(block.text)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError) as error:
+            reason = str(error)
+        else:
+            yield batch
+            return
+        if block.text.find(b"\n", 0, -1) < 0:
+            self._report(block, reason)
+            return
+        lines = _lines(block.text)
+        middle = len(lines) // 2
+        yield from self._read(Block(b"".join(lines[:middle]), block.line))
+        yield from self._read(Block(b"".join(lines[middle:]), block.line + middle))
+
+    @contextmanager
+    def _charged(self, block: Block) -> Iterator[None]:
+        """Charge a large block. Never waits: the budget may be held by this reader's own rows."""
+        if self.budget is None or len(block.text) <= 2 * BLOCK_BYTES:
+            yield
+            return
+        lease = self.budget.force(len(block.text) * (LINE_COST - 1))
+        try:
+            yield
+        finally:
+            lease.release()
+
+    def _report(self, block: Block, reason: str) -> None:
+        if self._before is None:
+            self._before = lines_before(self.file, self.store)
+        plain = " ".join(_ROW.sub("", reason).split())[:_REASON_CHARACTERS]
+        record = block.text.decode("utf-8", "replace").rstrip("\r\n")
+        self.on_bad(BadRecord(self.file.path, self._before + block.line + 1, record, plain))
+
+
+def _lines(text: bytes) -> list[bytes]:
+    """Split at newlines only: `splitlines` would split at carriage returns, too."""
+    lines = [line + b"\n" for line in text.split(b"\n")]
+    lines[-1] = lines[-1][:-1]
+    return lines if lines[-1] else lines[:-1]
+
+
+def first_lines(
+    file: SourceFile,
+    store: FileStore,
+    most_bytes: int = BLOCK_BYTES,
+    most_line_bytes: int = MOST_LINE_BYTES,
+) -> bytes:
+    """About `most_bytes` of whole lines from the beginning of a file.
+
+    Raises:
+        MemoryBudgetError: If a line is too long.
+    """
+    texts, size = [], 0
+    for block in blocks(replace(file, start=0, end=None), store, most_line_bytes):
+        cut = block.text.find(b"\n", max(most_bytes - size - 1, 0)) + 1
+        if cut:
+            texts.append(block.text[:cut] if cut < len(block.text) else block.text)
+            break
+        texts.append(block.text)
+        size += len(block.text)
+    return texts[0] if len(texts) == 1 else b"".join(texts)
