@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -25,9 +27,11 @@ from pyiceberg.types import (
     TimeType,
     UUIDType,
 )
+from pyspark import TaskContext
 
 import icestream as ice
 import icestream.spark as ice_spark
+from icestream.commit.in_flight import InFlightWrite
 from icestream.spark.writing import update_job
 from icestream.spark.writing.merge_job import AppliedRows
 from tests.spark.test_delete import file_of, filled
@@ -53,6 +57,22 @@ class _Failing(AppliedRows):
         for _ in AppliedRows.__call__(self, batches):
             raise RuntimeError("no answers today")
         yield
+
+
+class _Late(AppliedRows):
+    """The task of the first file writes after the driver has cleaned up a failed job.
+
+    Spark kills a worker two seconds after it has reported the job as failed.
+    """
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        taken = next(iter(batches))
+        if TaskContext.get().partitionId() == 0:  # type: ignore[union-attr]
+            marker = InFlightWrite(self.work.target, operation="").marker
+            while self.work.target.io.new_input(marker).exists():
+                time.sleep(0.01)
+            time.sleep(1.6)
+        yield from AppliedRows.__call__(self, chain([taken], batches))
 
 
 def _all(table: Any) -> list[dict[str, Any]]:
@@ -281,4 +301,16 @@ def test_tasks_that_fail_leave_nothing(
     monkeypatch.setattr(update_job, "AppliedRows", _Failing)
     with pytest.raises(ice.TaskFailedError, match="no answers today"):
         ice_spark.update(spark, table, {"part": "1"}, "id < 5")
+    assert listing(table) == before
+
+
+def test_tasks_that_write_after_the_job_has_failed_leave_nothing(
+    spark: Any, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = filled(catalog)
+    before = listing(table)
+    monkeypatch.setattr(update_job, "AppliedRows", _Late)
+    with pytest.raises(ice.TaskFailedError, match=r"update db\.t failed.*DIVIDE_BY_ZERO"):
+        ice_spark.update(spark, table, {"part": "100 div (id - 25)"})
+    time.sleep(2)  # longer than Spark lets a killed task run
     assert listing(table) == before

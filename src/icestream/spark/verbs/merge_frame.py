@@ -46,17 +46,15 @@ from icestream.operations.write_parts import AppliedChanges, Base, WorkerPart
 from icestream.report.write_report import MergeReport, WriteReport
 from icestream.spark.arrow.frame_schema import arrow_schema, refuse_case_clashes
 from icestream.spark.setup.settings import cores_of
-from icestream.spark.tasks.shown_work import described_jobs
-from icestream.spark.tasks.task_failure import driver_error
 from icestream.spark.writing.keyed_frame import KeyedFrame
 from icestream.spark.writing.merge_job import run_merge
 from icestream.spark.writing.store_assignment import assigned
 from icestream.spark.writing.table_write import (
     FrameWriteOptions,
-    abandon,
     delete_leftovers,
     undone_if_refused,
 )
+from icestream.spark.writing.write_jobs import write_jobs
 from icestream.spark.writing.written_frame import Creation, find_table, frame_options
 from icestream.write.schema.schema_plan import SchemaMode, SchemaPlan, plan_schema
 from icestream.write.table_writer import TableWriter
@@ -241,15 +239,8 @@ class _SparkMerge:
         target = base.with_schema(schema_plan.schema)
         work = MergeWork(plan, target, self._branch, KeyHash(), self._write.memory)
         in_flight = InFlightWrite(target, operation="merge")
-        try:
-            with described_jobs(self._frame.sparkSession, f"merge into {target.table}"):
-                files, row_filter, part = self._run_jobs(work, in_flight)
-        except BaseException as error:
-            abandon(target)
-            shown = driver_error(error, what=f"merging into {target.table}")
-            if shown is error:
-                raise
-            raise shown from error
+        with write_jobs(self._frame.sparkSession, target, f"merge into {target.table}"):
+            files, row_filter, part = self._run_jobs(work, in_flight)
         with undone_if_refused(target):
             report = self._commit(work, files, row_filter, part)
         in_flight.committed()

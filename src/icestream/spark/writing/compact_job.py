@@ -24,7 +24,8 @@ from icestream.spark.tasks.file_shares import FileShare
 from icestream.spark.tasks.packing import wanted_tasks
 from icestream.spark.tasks.shares import map_shares
 from icestream.spark.tasks.task_write import ANSWER_PARTS, ANSWER_SCHEMA, run_tasks
-from icestream.spark.writing.rewrite_job import Changed, delete_unused, deleted_on_failure
+from icestream.spark.writing.rewrite_job import Changed, delete_unused
+from icestream.spark.writing.write_jobs import write_jobs
 from icestream.write.table_writer import Written
 from icestream.write.target import WriteTarget, without_history
 
@@ -64,7 +65,7 @@ class CompactWorkers:
         shares = _parts(group, target_bytes * _TARGETS_PER_PART)
         answers = map_shares(self._spark, shares, Changed(work), ANSWER_SCHEMA)
         mark()
-        with deleted_on_failure(target, what="compacting"):
+        with write_jobs(self._spark, target, f"compact {target.table}"):
             parts, retried = run_tasks(answers, WorkerPart, *ANSWER_PARTS)
         part = replace(sum(parts, WorkerPart()), retried=retried)
         delete_unused(target, part)

@@ -16,7 +16,7 @@ from icestream.read.split import Split
 from icestream.spark.arrow.frame_schema import map_in_arrow
 from icestream.spark.tasks.direct_write import DirectWrite, SourcePart, SourceReader, encode_share
 from icestream.spark.tasks.shares import shares_frame
-from icestream.spark.tasks.shown_work import NamedTask, described_jobs
+from icestream.spark.tasks.shown_work import NamedTask
 from icestream.spark.tasks.task_write import ANSWER_SCHEMA
 from icestream.spark.writing.table_write import PlannedWrite
 from icestream.write.schema.schema_plan import SchemaMode
@@ -61,8 +61,7 @@ class DirectRows:
             return
         frame = shares_frame(self.spark, [encode_share(parts) for parts in self.shares])
         work = DirectWrite(planned.task, self.reader, self.on_read)
-        with described_jobs(self.spark, planned.what):
-            yield map_in_arrow(frame, NamedTask(work, f"icestream {planned.what}"), ANSWER_SCHEMA)
+        yield map_in_arrow(frame, NamedTask(work, f"icestream {planned.what}"), ANSWER_SCHEMA)
 
     def renew(self) -> None:
         """Get new credentials for tables among the sources. The next job sends them to its tasks.

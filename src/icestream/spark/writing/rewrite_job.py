@@ -7,7 +7,6 @@ the change and commits it, in the same way as without Spark.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -23,10 +22,10 @@ from icestream.spark.tasks.file_shares import FileShare, file_shares
 from icestream.spark.tasks.packing import wanted_tasks
 from icestream.spark.tasks.removal_task import RemovalWork
 from icestream.spark.tasks.shares import map_shares
-from icestream.spark.tasks.task_failure import driver_error, note_error
+from icestream.spark.tasks.task_failure import note_error
 from icestream.spark.tasks.task_write import ANSWER_PARTS, ANSWER_SCHEMA, answer, run_tasks
 from icestream.spark.tasks.worker_memory import measured_worker, note_base
-from icestream.spark.writing.table_write import abandon
+from icestream.spark.writing.write_jobs import write_jobs
 from icestream.write.target import WriteTarget, without_history
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ class RowWorkers:
         sizes = [task.file.file_size_in_bytes for task in files]
         shares = file_shares(files, sizes, tasks=wanted_tasks(cores_of(self.spark)))
         changed = map_shares(self.spark, shares, Changed(work), ANSWER_SCHEMA)
-        return self.run(changed, base, what="deleting from")
+        return self.run(changed, base, what="delete from")
 
     def run(self, answers: DataFrame, base: Base, *, what: str) -> WorkerPart:
         """Run a job whose tasks write files under the operation's id.
@@ -72,13 +71,13 @@ class RowWorkers:
         Args:
             answers: A frame with the answers of the tasks.
             base: The table that the operation starts from.
-            what: What the job does, for messages.
+            what: What the job does to the table, such as `delete from`.
 
         Returns:
             The result of all tasks. After an error, their files are deleted.
         """
         base.mark()
-        with deleted_on_failure(base.target, what=what):
+        with write_jobs(self.spark, base.target, f"{what} {base.target.table}"):
             parts, retried = run_tasks(answers, WorkerPart, *ANSWER_PARTS)
         part = replace(sum(parts, WorkerPart()), retried=retried)
         delete_unused(base.target, part)
@@ -118,24 +117,6 @@ class Changed:
                 attempt=context.taskAttemptId() if context else 0,
             )
         yield answer(replace(part, worker=measured_worker()))
-
-
-@contextmanager
-def deleted_on_failure(target: WriteTarget, *, what: str) -> Iterator[None]:
-    """Delete the files of a job that fails, and raise the error of its task.
-
-    Args:
-        target: The write.
-        what: What the job does, for messages.
-    """
-    try:
-        yield
-    except BaseException as error:
-        abandon(target)
-        shown = driver_error(error, what=f"{what} {target.table}")
-        if shown is error:
-            raise
-        raise shown from error
 
 
 def delete_unused(target: WriteTarget, part: WorkerPart) -> None:

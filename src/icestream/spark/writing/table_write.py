@@ -29,12 +29,10 @@ from icestream.operations.write_options import WriteOptions
 from icestream.report.write_report import WriteReport
 from icestream.spark.arrow.frame_schema import refuse_case_clashes
 from icestream.spark.tasks.task_write import TaskResult, TaskWrite
+from icestream.spark.writing.write_jobs import abandon
 from icestream.write.schema.schema_plan import plan_schema
 from icestream.write.table_writer import Written
 from icestream.write.target import WriteTarget
-
-# Spark reports a failed job while other tasks of the job still run for a moment.
-_CLEAN_UP_WAITS = (0.0, 0.5, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,13 +216,6 @@ class PlannedWrite:
             worker_peak_bytes=worker_peak,
             worker_base_bytes=worker_base,
         )
-
-
-def abandon(target: WriteTarget) -> None:
-    """Delete all files that the tasks of a write have written. Never raises."""
-    for seconds in _CLEAN_UP_WAITS:
-        time.sleep(seconds)
-        delete_write(target)
 
 
 @contextmanager

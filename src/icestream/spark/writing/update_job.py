@@ -142,7 +142,7 @@ class RowsUpdated:
         shares = file_shares(files, sizes, tasks=wanted_tasks(cores_of(spark)))
         rows = map_shares(spark, shares, matched, assignments.read_schema)
         answers = map_in_arrow(assignments.evaluated(rows), AppliedRows(work), ANSWER_SCHEMA)
-        return self._workers.run(answers, base, what="updating")
+        return self._workers.run(answers, base, what="update")
 
 
 @dataclass(frozen=True, slots=True)

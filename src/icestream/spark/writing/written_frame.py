@@ -23,12 +23,12 @@ from icestream.operations.write_files import write_target
 from icestream.report.write_report import WriteReport
 from icestream.spark.arrow.frame_schema import arrow_schema, map_in_arrow
 from icestream.spark.setup.settings import MEMORY_SETTING
-from icestream.spark.tasks.shown_work import NamedTask, described_jobs
-from icestream.spark.tasks.task_failure import driver_error
+from icestream.spark.tasks.shown_work import NamedTask
 from icestream.spark.tasks.task_write import ANSWER_PARTS, ANSWER_SCHEMA, TaskResult, run_tasks
 from icestream.spark.writing.distribution import Distribution, check_distribution, distribute
 from icestream.spark.writing.store_assignment import assigned
 from icestream.spark.writing.table_write import FrameWriteOptions, PlannedWrite
+from icestream.spark.writing.write_jobs import write_jobs
 from icestream.write.schema.schema_plan import SchemaMode
 from icestream.write.target import WriteTarget
 
@@ -135,6 +135,11 @@ class Rows(Protocol):
     """Rows that tasks can write: a frame, or sources that the tasks read themselves."""
 
     @property
+    def spark(self) -> SparkSession:
+        """The session that runs the tasks."""
+        ...
+
+    @property
     def schema(self) -> pa.Schema:
         """The columns of the rows."""
         ...
@@ -168,6 +173,11 @@ class FrameRows:
     is_assigned: bool = False
 
     @property
+    def spark(self) -> SparkSession:
+        """The session of the frame."""
+        return self.frame.sparkSession
+
+    @property
     def schema(self) -> pa.Schema:
         """The columns of the frame, as tasks get them."""
         return arrow_schema(self.frame.schema, untyped=not self.is_assigned)
@@ -180,7 +190,7 @@ class FrameRows:
     def answers(self, planned: PlannedWrite) -> Iterator[DataFrame]:
         """The job of a write."""
         distributed = distribute(self.frame, planned.target, self.distribution)
-        with distributed.settings(), described_jobs(self.frame.sparkSession, planned.what):
+        with distributed.settings():
             task = NamedTask(planned.task, f"icestream {planned.what}")
             yield map_in_arrow(distributed.frame, task, ANSWER_SCHEMA)
 
@@ -256,15 +266,11 @@ def is_case_sensitive(session: SparkSession) -> bool:
 
 def _run(rows: Rows, planned: PlannedWrite) -> list[TaskResult]:
     """Run the job. If it fails, its files are deleted."""
-    try:
-        with rows.answers(planned) as answers:
-            if answers is None:
-                return []
-            results, retried = run_tasks(answers, TaskResult, *ANSWER_PARTS)
-            return [replace(each, retried=retried) for each in results]
-    except BaseException as error:
-        planned.abandon()
-        shown = driver_error(error, what=f"writing to {planned.target.table}")
-        if shown is error:
-            raise
-        raise shown from error
+    with (
+        write_jobs(rows.spark, planned.target, planned.what),
+        rows.answers(planned) as answers,
+    ):
+        if answers is None:
+            return []
+        results, retried = run_tasks(answers, TaskResult, *ANSWER_PARTS)
+        return [replace(each, retried=retried) for each in results]
