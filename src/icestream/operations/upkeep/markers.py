@@ -22,6 +22,7 @@ from icestream.operations.upkeep.manifest_entries import unreadable
 _BELIEVED_MS = 3 * 24 * 60 * 60 * 1000
 _START_SLACK_MS = 10_000
 _MOST_BYTES = 1 << 20  # A marker has a few hundred bytes, and paths of any length.
+_ENDED_STATES = ("Z", "X", "x")
 _NO_ID = re.compile(r"(?!)")
 
 
@@ -170,15 +171,32 @@ def _runs_here(host: object, pid: object, started_ms: int) -> bool:
         pass
     except (ProcessLookupError, OverflowError):
         return False
+    if _has_ended(pid):
+        return False
     began_ms = _process_start_ms(pid)
     return began_ms is None or began_ms <= started_ms + _START_SLACK_MS
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether a process has ended and only waits for its parent to notice.
+
+    In containers without an init process, nobody notices the end of Spark's Python workers.
+    """
+    try:
+        return _process_facts(pid)[0] in _ENDED_STATES
+    except (OSError, IndexError):
+        return False
+
+
+def _process_facts(pid: int) -> list[str]:
+    """The line of `/proc/<pid>/stat` after the name of the command, from the state on."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
 def _process_start_ms(pid: int) -> int | None:
     """When a process began. A pid may be reused, for example in a restarted container."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        ticks = int(fields[19])
+        ticks = int(_process_facts(pid)[19])
         boot = next(
             int(line.split()[1])
             for line in Path("/proc/stat").read_text().splitlines()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from unittest import mock
 
@@ -119,6 +121,17 @@ def test_a_process_that_began_after_the_write_is_another_one(table: Table) -> No
     assert _reasons(report) == {("in-flight", write_id)}
     leave_a_write(table, age_seconds=365 * DAY, marker_age_seconds=2 * DAY, pid=os.getpid())
     assert ice.orphans(table, older_than=DAY).count == 6
+
+
+def test_a_process_that_has_ended_but_that_its_parent_has_not_noticed_does_not_run(
+    table: Table,
+) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as child:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # the child stays a zombie
+        write_id, _, _ = leave_a_write(table, pid=child.pid)
+        with mock.patch("icestream.operations.upkeep.markers._process_start_ms", return_value=0):
+            report = ice.orphans(table, older_than=0)
+    assert _reasons(report) == {("in-flight", write_id)}
 
 
 def test_a_process_of_another_machine_counts_by_age_alone(table: Table) -> None:
