@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import count
 
 import pyarrow as pa
 
@@ -57,7 +58,8 @@ class PartitionFiles:
         self._partitioner = partitioner
         self._open: dict[int, _Open] = {}
         self._closing: set[RollingWriter] = set()
-        self._finished: list[tuple[int, list[NewFile]]] = []
+        self._finished: list[tuple[int, int, list[NewFile]]] = []  # partition, turn, files
+        self._turns = count()
         self._open_bytes = _OPEN_WRITER_BYTES + _OPEN_COLUMN_BYTES * len(settings.column_ids)
         within_share = limit_bytes // _OPEN_SHARE // self._open_bytes
         self._most_open = min(_MOST_OPEN, max(_LEAST_OPEN, within_share))
@@ -107,15 +109,19 @@ class PartitionFiles:
         opened = self._open.pop(partition_id)
         self._closing.add(opened.writer)
         opened.lease.release()
+        turn = next(self._turns)
 
         def closed(files: list[NewFile]) -> None:
-            self._finished.append((partition_id, files))
+            self._finished.append((partition_id, turn, files))
             self._closing.discard(opened.writer)
 
         self._context.pool.submit_close(opened.writer, closed)
 
     def close(self) -> list[NewFile]:
-        """Finish every file and describe them all, in order of each partition's first appearance.
+        """Finish every file and describe them all.
+
+        Returns:
+            The files in order of each partition's first appearance, then of their rows.
 
         Raises:
             Exception: The first error of any partition's writing, as it was.
@@ -123,8 +129,8 @@ class PartitionFiles:
         for partition_id in sorted(self._open):
             self.finish(partition_id)
         self._context.pool.flush()
-        self._finished.sort(key=lambda finished: finished[0])
-        return [file for _, files in self._finished for file in files]
+        self._finished.sort(key=lambda finished: finished[:2])
+        return [file for _, _, files in self._finished for file in files]
 
     def abort(self) -> None:
         """Delete every file. Failures are only logged."""
@@ -134,7 +140,7 @@ class PartitionFiles:
             opened.lease.release()
         for writer in self._closing:
             writer.abort()
-        for _, files in self._finished:
+        for _, _, files in self._finished:
             for file in files:
                 delete_file(self._context.target.io, file.path)
         self._open.clear()

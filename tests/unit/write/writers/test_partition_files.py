@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -15,7 +16,9 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from icestream.errors import MemoryBudgetError
 from icestream.memory.budget import MemoryBudget
+from icestream.write.new_file import NewFile
 from icestream.write.parquet.encode_pool import EncodePool
+from icestream.write.parquet.rolling_writer import RollingWriter
 from icestream.write.writers.partition_files import PartitionFiles
 from tests.support.writing import Parts, read_back, row_groups
 
@@ -75,6 +78,26 @@ def test_rows_after_the_end_of_a_partition_go_to_another_file(parts, pool) -> No
     files = writing.files.close()
     assert [file.rows for file in files] == [2, 1]
     assert len({file.path for file in files}) == 2
+
+
+def test_files_of_a_partition_are_in_order_of_its_rows_whichever_is_closed_first(
+    parts, pool, monkeypatch
+) -> None:
+    writing = _Files(parts, pool)
+    number = writing.number(1)
+    close = RollingWriter.close
+
+    def close_second_first(writer: RollingWriter) -> list[NewFile]:
+        files = close(writer)
+        deadline = time.monotonic() + 30
+        while files[0].rows == 2 and not writing.files._finished and time.monotonic() < deadline:
+            time.sleep(0.001)
+        return files
+
+    monkeypatch.setattr(RollingWriter, "close", close_second_first)
+    writing.files.finish(number, [_rows(parts, [1, 1])])
+    writing.files.finish(number, [_rows(parts, [1])])
+    assert [file.rows for file in writing.files.close()] == [2, 1]
 
 
 def test_many_rows_become_row_groups_within_the_share_of_the_limit(parts, pool) -> None:
