@@ -12,7 +12,6 @@ import sys
 import icestream as ice  # import first, so that it chooses Arrow's allocator
 
 # isort: split
-import os
 import shutil
 import time
 from collections.abc import Callable
@@ -28,6 +27,8 @@ import pyarrow.parquet as pq
 import icestream.spark as ice_spark
 from benchmarks.data import columns as col
 from benchmarks.data.tables import NAMESPACE, open_catalog
+from benchmarks.measure.cpu import cpu_seconds
+from benchmarks.measure.java import java_catalog, java_settings
 
 _ROW_BYTES = {"parquet": 49, "csv": 95, "json": 150}
 _FILES = 8
@@ -35,7 +36,6 @@ _GROUP_ROWS = 500_000
 _DAYS = 4
 _DAY_MICROS = 86_400_000_000
 _FIRST_MICROS = 1_700_006_400_000_000
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,22 +118,25 @@ CASES = tuple(_FORMATS)
 class _Suite:
     """A session, a catalog and the files of a case."""
 
-    def __init__(self, case: SparkLoadCase) -> None:
+    def __init__(self, case: SparkLoadCase, config: dict[str, str] | None) -> None:
         self._case = case
         self._root = Path(case.root)
         self._format = _FORMATS[case.name]
         self._paths = files_of(self._root, self._format, case.total_bytes)
-        self.spark = ice_spark.session("local[2]", memory=case.memory)
-        self._catalog = open_catalog(self._root)
+        self.spark = ice_spark.session("local[2]", memory=case.memory, config=config)
+        self._has_java = config is not None
+        self._catalog = open_catalog(self._root) if config is None else java_catalog(config)
         self._catalog.create_namespace_if_not_exists(NAMESPACE)
         self._name = f"{NAMESPACE}.{case.name.replace('-', '_')}"
 
     def engines(self) -> dict[str, Callable[[], Any]]:
-        """What to measure. Spark alone comes first, where it can do the same."""
-        ours = {"icestream": self._load}
+        """What to measure. Others come first, where they can do the same."""
+        engines: dict[str, Callable[[], Any]] = {}
+        if self._has_java:
+            engines["iceberg-java"] = self._by_java
         if self._case.name == "load-parquet" and self._case.baseline is None:
-            return {"spark-parquet": self._native, **ours}
-        return ours
+            engines["spark-parquet"] = self._native
+        return {**engines, "icestream": self._load}
 
     def prepare(self) -> None:
         """Drop what the last run wrote."""
@@ -169,6 +172,33 @@ class _Suite:
             "growth_bytes": (report.peak_worker_bytes or 0) - (report.worker_base_bytes or 0),
         }
 
+    def _by_java(self) -> dict[str, Any]:
+        """Insert the rows of the files with Iceberg's Java runtime."""
+        table = f"java.{self._name}"
+        parts = ""
+        if self._case.name == "load-partitioned":
+            parts = "PARTITIONED BY (bucket(16, id), days(created_at))"
+        frame = self._source()
+        columns = ", ".join(f"{name} {kind}" for name, kind in frame.dtypes)
+        self.spark.sql(f"CREATE TABLE {table} ({columns}) USING iceberg {parts}")
+        frame.createOrReplaceTempView("source")
+        self.spark.sql(f"INSERT INTO {table} SELECT * FROM source")
+        files = self._catalog.load_table(self._name).inspect.files()
+        return {"rows": sum(files["record_count"].to_pylist()), "files": len(files)}
+
+    def _source(self) -> Any:
+        paths = [str(path) for path in self._paths]
+        if self._format == "parquet":
+            return self.spark.read.parquet(*paths)
+        columns = (
+            "id bigint, amount decimal(12,2), price double, weight double, account bigint, "
+            "customer string, created_at timestamp_ntz"
+        )
+        reader = self.spark.read.schema(columns)
+        if self._format == "csv":
+            return reader.option("header", True).csv(paths)
+        return reader.option("timestampNTZFormat", "yyyy-MM-dd HH:mm:ss[.SSSSSS]").json(paths)
+
     def _native(self) -> None:
         frame = self.spark.read.parquet(*map(str, self._paths))
         frame.write.option("compression", "zstd").parquet(str(self._out))
@@ -176,7 +206,12 @@ class _Suite:
 
 def measure(case: SparkLoadCase) -> list[dict[str, Any]]:
     """Run the engines, alternating: once to warm up, then `repeat` times."""
-    suite = _Suite(case)
+    with java_settings(case.root) as config:
+        return _measured(case, config)
+
+
+def _measured(case: SparkLoadCase, config: dict[str, str] | None) -> list[dict[str, Any]]:
+    suite = _Suite(case, config)
     engines = suite.engines()
     figures: dict[str, dict[str, Any]] = {
         name: {"engine": name, "seconds": [], "cpu_seconds": [], "facts": None} for name in engines
@@ -189,32 +224,11 @@ def measure(case: SparkLoadCase) -> list[dict[str, Any]]:
             if turn:
                 figures[name]["seconds"].append(time.perf_counter() - began)
                 figures[name]["cpu_seconds"].append(cpu_seconds() - cpu)
+            figures[name]["growth_bytes"] = (facts or {}).pop("growth_bytes", 0)
             figures[name]["facts"] = facts
     suite.prepare()
     suite.spark.stop()
     return list(figures.values())
-
-
-def cpu_seconds() -> float:
-    """The CPU seconds of this process and of all that it has started, also of those that ended."""
-    parents: dict[int, int] = {}
-    ticks: dict[int, int] = {}
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit():
-            continue
-        try:
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-        except OSError:  # the process has just ended
-            continue
-        parents[int(folder.name)] = int(fields[1])
-        ticks[int(folder.name)] = sum(map(int, fields[11:15]))  # with children that ended
-    return sum(ticks[pid] for pid in ticks if _is_below(pid, os.getpid(), parents)) / _TICKS
-
-
-def _is_below(pid: int, ancestor: int, parents: dict[int, int]) -> bool:
-    while pid and pid != ancestor:
-        pid = parents.get(pid, 0)
-    return pid == ancestor
 
 
 def main() -> None:
