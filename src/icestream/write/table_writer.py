@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -190,13 +191,14 @@ class TableWriter:
         if self._ended:
             return
         self._ended = True
-        if self._pool is not None:
-            self._pool.cancel()
-        if self._files is not None:
-            self._files.abort()
-        self._deletes.abort()
-        if self._pool is not None:
-            self._pool.close()
+        with ExitStack() as last:  # each step runs, even if Ctrl-C interrupts the one before
+            if self._pool is not None:
+                last.callback(self._pool.close)
+            last.callback(self._deletes.abort)
+            if self._files is not None:
+                last.callback(self._files.abort)
+            if self._pool is not None:
+                last.callback(self._pool.cancel)
 
     def _assert_open(self) -> None:
         if self._ended:
