@@ -9,16 +9,10 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 import icestream as ice
-from tests.support.delete_files import commit_equality_deletes, commit_position_deletes
-from tests.support.loads import make_table, snapshots_of
+from tests.support.delete_files import commit_position_deletes
+from tests.support.loads import make_table
 from tests.support.merges import found, nothing_in_vain, stream
-from tests.support.tables import (
-    add_orc_file,
-    commit_files,
-    data_file_paths,
-    data_files,
-    write_parquet_file,
-)
+from tests.support.tables import commit_files, data_file_paths, data_files, write_parquet_file
 
 _ROWS = [(n, n % 7, f"text {n}") for n in range(5_000)]
 
@@ -109,37 +103,3 @@ def test_row_groups_whose_rows_are_all_deleted_are_passed_over(
     new = [(0, 0, "back"), (1_600, 9, "new"), (4_400, 9, "new"), (10_000, 2, "X")]
     assert found(table) == sorted([*expected, *new])
     assert (report.rows_updated, report.rows_inserted) == (2, 2)
-
-
-def test_equality_deletes_are_refused(catalog: SqlCatalog, mode: str) -> None:
-    table = _grouped(catalog)
-    commit_equality_deletes(table, ["id"], [{"id": 3}])
-    with pytest.raises(ice.UnsupportedFeatureError):
-        ice.merge(table, stream([(4, 1, "x")]), on="id", write_mode=mode)
-    assert len(snapshots_of(table)) == 2
-    assert nothing_in_vain(table)
-
-
-def test_orc_files_are_merged_into(catalog: SqlCatalog, mode: str) -> None:
-    table = make_table(catalog)
-    add_orc_file(table, stream(_ROWS[:50]))
-    report = ice.merge(table, stream([(7, 9, "new"), (20, 6, "text 20")]), on="id", write_mode=mode)
-    assert (report.rows_updated, report.rows_unchanged) == (1, 1)
-    with ice.scan(table) as batches:
-        rows = sorted(tuple(row.values()) for row in pa.table(batches).to_pylist())
-    assert rows == sorted([*_ROWS[:7], (7, 9, "new"), *_ROWS[8:50]])
-
-
-@pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 65_537, 131_073])
-def test_streams_of_about_a_chunk_are_taken_whole(
-    catalog: SqlCatalog, mode: str, size: int
-) -> None:
-    table = make_table(catalog)
-    old = pa.table({"id": pa.array(range(size), pa.int64())})
-    ice.append(table, old)
-    rows = pa.table({"id": pa.array(range(size + 3), pa.int64()), "part": [1] * (size + 3)})
-    report = ice.merge(table, rows, on="id", write_mode=mode)
-    assert (report.rows_updated, report.rows_inserted) == (size, 3)
-    merged = table.refresh().scan().to_arrow()
-    assert sorted(merged["id"].to_pylist()) == list(range(size + 3))
-    assert set(merged["part"].to_pylist()) == {1}

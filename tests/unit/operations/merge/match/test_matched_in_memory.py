@@ -1,4 +1,4 @@
-"""Merges that no way of doing them fits in the limit are refused, and nothing is left."""
+"""Matches of a stream in memory: several with one key, and more than the limit holds."""
 
 from __future__ import annotations
 
@@ -10,6 +10,17 @@ from pyiceberg.table import Table
 
 import icestream as ice
 from tests.support.loads import listing
+from tests.support.merges import filled, found, stream
+
+
+def test_duplicates_in_the_table_are_all_changed(catalog: SqlCatalog, mode: str) -> None:
+    files = [[(1, 1, "a"), (2, 2, "b"), (1, 2, "c")], [(1, 3, "d"), (3, 3, "e")]]
+    table = filled(catalog, *files)
+    report = ice.merge(table, stream([(1, 9, "A"), (3, 3, "e")]), on="id", write_mode=mode)
+    assert found(table) == [(1, 9, "A"), (1, 9, "A"), (1, 9, "A"), (2, 2, "b"), (3, 3, "e")]
+    assert (report.rows_updated, report.rows_unchanged, report.target_duplicates) == (3, 1, 2)
+    ice.merge(table, stream([(1, 9, "A")]), on="id", when_matched="delete", write_mode=mode)
+    assert found(table) == [(2, 2, "b"), (3, 3, "e")]
 
 
 def _rows(keys: np.ndarray) -> pa.Table:
@@ -30,17 +41,6 @@ def _refused(table: Table, rows: pa.Table, **options: str) -> ice.MemoryBudgetEr
     assert table.refresh().metadata_location == location
     assert refusal.value.needed_bytes > refusal.value.limit_bytes == 16_000_000
     return refusal.value
-
-
-def test_too_many_rows_of_one_key(catalog: SqlCatalog) -> None:
-    table = _table(catalog, np.arange(10))
-    rows = _rows(np.zeros(200_000, np.int64))
-    error = _refused(table, rows, on_duplicate="last")
-    assert "have the same key" in str(error)
-    report = ice.merge(
-        table, rows, on="id", on_duplicate="last", memory=max(error.needed_bytes, 128_000_000)
-    )
-    assert report.rows_superseded == 199_999
 
 
 @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])

@@ -35,8 +35,7 @@ from pyiceberg.types import (
 )
 
 import icestream as ice
-from tests.support.loads import make_table
-from tests.support.merges import filled, found, nothing_in_vain, stream
+from tests.support.merges import filled, found, stream
 
 _NAN = float("nan")
 _NOON = dt.datetime(2024, 5, 1, 12, 0, 0, 123_456)
@@ -207,57 +206,4 @@ def test_other_nested_columns_can_not(catalog: SqlCatalog, on: str, message: str
 # Null keys
 
 
-def test_null_keys_are_refused_with_an_example(catalog: SqlCatalog, mode: str) -> None:
-    table = filled(catalog, [(1, 1, "a")])
-    rows = stream([(5, 1, "x"), (6, 1, "y"), (7, None, "n"), (None, 8, "m"), (8, 1, "z")])
-    with pytest.raises(ice.InvalidDataError) as refusal:
-        ice.merge(table, rows.to_batches(max_chunksize=2), on=["id", "part"], write_mode=mode)
-    assert "2 rows of the stream have a null in their key" in str(refusal.value)
-    assert "id = 7, part = None" in str(refusal.value)
-    assert "row 2, counted from 0" in str(refusal.value)
-    assert found(table) == [(1, 1, "a")]
-    assert nothing_in_vain(table)
-
-
-def test_null_keys_can_be_inserted_and_match_nothing(catalog: SqlCatalog, mode: str) -> None:
-    table = filled(catalog, [(1, 1, "a"), (None, 2, "b")])
-    rows = stream([(None, 3, "c"), (1, 1, "A"), (None, 3, "c"), (None, 4, "d")])
-    report = ice.merge(table, rows, on="id", null_keys="insert", write_mode=mode)
-    assert (report.rows_inserted, report.rows_updated) == (3, 1)
-    expected = [(None, 2, "b"), (None, 3, "c"), (None, 3, "c"), (None, 4, "d"), (1, 1, "A")]
-    assert found(table) == expected
-    only = ice.merge(table, stream([(None, 9, "e")]), on="id", null_keys="insert", write_mode=mode)
-    assert (only.rows_inserted, only.files_read) == (1, 0)
-    gone = {"null_keys": "insert", "delete_when": "part > 0", "write_mode": mode}
-    assert ice.merge(table, stream([(None, 9, "e")]), on="id", **gone).snapshot_id is None
-
-
-def test_null_keys_are_left_out_where_nothing_is_inserted(catalog: SqlCatalog, mode: str) -> None:
-    table = filled(catalog, [(1, 1, "a"), (None, 2, "b")])
-    rows = stream([(None, 2, "c"), (1, 1, "A")])
-    options = {"null_keys": "insert", "when_not_matched": "ignore", "write_mode": mode}
-    ice.merge(table, rows, on="id", **options)
-    assert found(table) == [(None, 2, "b"), (1, 1, "A")]
-
-
 # Keys that several rows of the table have
-
-
-def test_duplicates_in_the_table_are_all_changed(catalog: SqlCatalog, mode: str) -> None:
-    files = [[(1, 1, "a"), (2, 2, "b"), (1, 2, "c")], [(1, 3, "d"), (3, 3, "e")]]
-    table = filled(catalog, *files)
-    report = ice.merge(table, stream([(1, 9, "A"), (3, 3, "e")]), on="id", write_mode=mode)
-    assert found(table) == [(1, 9, "A"), (1, 9, "A"), (1, 9, "A"), (2, 2, "b"), (3, 3, "e")]
-    assert (report.rows_updated, report.rows_unchanged, report.target_duplicates) == (3, 1, 2)
-    ice.merge(table, stream([(1, 9, "A")]), on="id", when_matched="delete", write_mode=mode)
-    assert found(table) == [(2, 2, "b"), (3, 3, "e")]
-
-
-def test_a_key_that_is_none_matches_too_much_to_hold(catalog: SqlCatalog) -> None:
-    """Few rows of a stream match very many of the table: that is told, and not attempted."""
-    table = make_table(catalog)
-    count = 600_000
-    ice.append(table, pa.table({"id": [1] * count, "part": list(range(count))}))
-    with pytest.raises(ice.MemoryBudgetError, match="check that the key columns identify a row"):
-        ice.merge(table, stream([(1, 1, "x")]), on="id", memory="15MB")
-    assert nothing_in_vain(table)

@@ -8,7 +8,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import icestream as ice
 from tests.support.loads import before_commits, ids, make_table
-from tests.unit.report.telemetry.seen import Seen
+from tests.support.telemetry import Seen
 
 _QUICK = {"commit__retry__min_wait_ms": "1", "commit__retry__max_wait_ms": "2"}
 
