@@ -10,6 +10,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 import icestream as ice
+from icestream.operations.write_parts import WorkerPart
 from tests.support.loads import ids, make_table
 
 
@@ -32,3 +33,17 @@ def test_a_batch_is_let_go_of_before_the_next_one_is_made(
     into = ice.write_target(table) if how is ice.write_files else table
     how(into, batches(), memory="16MB")
     assert len(alive) == 4
+
+
+def test_the_parts_of_two_workers_add_up() -> None:
+    one = WorkerPart(removed=(0,), updated=2, kept=3, peak_bytes=100, worker=(50, 10))
+    other = WorkerPart(removed=(1,), deleted=1, kept=4, peak_bytes=70, retried=True, worker=(60, 9))
+    assert one + other == WorkerPart(
+        removed=(0, 1),
+        updated=2,
+        deleted=1,
+        kept=7,
+        peak_bytes=100,
+        retried=True,
+        worker=(60, 9),
+    )

@@ -1,4 +1,4 @@
-"""The command as a shell runs it: pipes, signals, exit codes, and what it imports."""
+"""The program as a process: exit codes, pipes, signals, terminals, and what it imports."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 import icestream as ice
-from tests.unit.cli.conftest import ROWS
+from tests.unit.cli.conftest import ROWS, Run
 
 _COMMAND = [sys.executable, "-m", "icestream"]
 _LINE = f"{sys.executable} -m icestream"
@@ -171,3 +171,32 @@ def _read(terminal: int) -> bytes:
         return os.read(terminal, 65536)
     except OSError:  # how Linux says that the other side has closed
         return b""
+
+
+def test_the_traceback_comes_with_debug_only(orders: Table, run: Run) -> None:
+    plain = run("scan", "shop.orders", "--where", "nope = 1")
+    assert "Traceback" not in plain.stderr
+    for arguments in (("--debug", "scan", "shop.orders"), ("scan", "--debug", "shop.orders")):
+        shown = run(*arguments, "--where", "nope = 1")
+        assert shown.exit_code == 2
+        assert "Traceback (most recent call last)" in shown.stderr
+        assert shown.stderr.splitlines()[-1].startswith("icestream: the filter")
+
+
+def test_a_message_of_several_lines_becomes_one(
+    orders: Table, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: object, **options: object) -> None:
+        raise OSError("one\n  two")
+
+    monkeypatch.setattr(ice, "health", fail)
+    assert run("health", "shop.orders", "-q").stderr == "icestream: OSError: one two\n"
+
+
+@pytest.mark.parametrize("arguments", [("nope",), ("scan",), ("scan", "t"), ("tables", "--nope")])
+def test_a_call_that_is_wrong_ends_with_code_2(
+    orders: Table, run: Run, arguments: tuple[str, ...]
+) -> None:
+    shown = run(*arguments)
+    assert shown.exit_code == 2
+    assert shown.stderr.splitlines()[-1].startswith("icestream: ")
