@@ -15,14 +15,13 @@ from tests.support.loads import ids, make_table
 from tests.support.tables import data_file_paths
 
 
-def _deleted_from_both(catalog: SqlCatalog) -> tuple[Table, list[str]]:
-    """A table of two files, with deletes from each in a file of its own."""
+def _deleted_from_both(catalog: SqlCatalog, *, one_file: bool = False) -> tuple[Table, list[str]]:
+    """A table of two files, with deletes from each, in one delete file or in two."""
     table = make_table(catalog)
     for start in (0, 10):
         ice.append(table, ids(start, start + 10))
     paths = data_file_paths(table)
-    for path in paths:
-        commit_position_deletes(table, {path: [0]})
+    commit_position_deletes(table, {path: [0] for path in paths}, one_file=one_file)
     return table.refresh(), paths
 
 
@@ -40,6 +39,14 @@ def test_a_delete_file_is_useless_once_all_its_data_files_are_gone(catalog: SqlC
     assert deletes.useless_without([]) == ()
     assert len(deletes.useless_without(paths[:1])) == 1
     assert len(deletes.useless_without(paths)) == 2
+
+
+def test_a_delete_file_for_two_data_files_goes_with_the_second(catalog: SqlCatalog) -> None:
+    table, paths = _deleted_from_both(catalog, one_file=True)
+    deletes = _applied(table)
+    assert deletes.useless_without(paths[:1]) == ()
+    deletes.forget(paths[:1], [])
+    assert len(deletes.useless_without(paths[1:])) == 1
 
 
 def test_files_that_a_commit_removed_are_forgotten(catalog: SqlCatalog) -> None:
