@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,18 @@ _PRIVATE_USERS = sorted(_PACKAGE.glob("[a-z]*.py"))
 _OTHERS = [path for path in sorted(_SOURCE.rglob("*.py")) if path.parent != _PACKAGE]
 
 
+@cache
+def _parsed(source: str) -> ast.Module:
+    return ast.parse(source)
+
+
 def _is_private(name: str) -> bool:
     return any(part.startswith("_") and not part.startswith("__") for part in name.split("."))
 
 
 def _private_uses(source: str) -> list[str]:
     """Private names imported from PyIceberg, and private attributes of what came from it."""
-    tree = ast.parse(source)
+    tree = _parsed(source)
     found: list[str] = []
     ours: set[str] = set()
     for node in ast.walk(tree):
@@ -49,7 +55,7 @@ _PUBLIC = ("os._exit",)  # documented by Python, in spite of the underscore
 
 def _private_attributes_of_others(source: str) -> list[str]:
     """Private attributes of anything but `self`, `cls` and the module's own classes."""
-    tree = ast.parse(source)
+    tree = _parsed(source)
     defined = {
         target.attr
         for node in ast.walk(tree)
