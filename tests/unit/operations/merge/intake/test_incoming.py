@@ -19,7 +19,7 @@ from tests.support.loads import BY_PART, head_of, listing, make_table, snapshots
 from tests.support.merges import MODES, nothing_in_vain
 
 _MEMORY = "16MB"
-_COUNT = 80_000
+_COUNT = 60_000
 _BATCH = 10_000
 
 
@@ -232,7 +232,7 @@ def test_other_things_to_do_with_matches(catalog: SqlCatalog, mode: str, matched
     table = make_table(catalog)
     rows = {key: _row(key, 0) for key in range(_COUNT // 2)}
     ice.append(table, _arrow(list(rows.values())[::-1]))
-    given = {key: _row(key, 1) for key in range(_COUNT // 4, _COUNT)}
+    given = {key: _row(key, 1) for key in range(_COUNT // 4, _COUNT * 5 // 4)}
     report = ice.merge(
         table,
         _batches(_arrow(list(given.values()))),
