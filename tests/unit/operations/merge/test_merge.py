@@ -241,9 +241,6 @@ def test_null_is_a_value_like_others(catalog: SqlCatalog, mode: str) -> None:
     assert found(table) == rows
 
 
-# What is asked for
-
-
 def test_the_report_is_plain_facts(catalog: SqlCatalog) -> None:
     table = filled(catalog, _A)
     facts = ice.merge(table, stream([(2, 5, "B")]), on="id").to_dict()

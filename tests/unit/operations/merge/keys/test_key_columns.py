@@ -1,4 +1,4 @@
-"""Keys of every type; null keys; and keys that several rows of the table have."""
+"""Keys of every type, of several columns, and of fields of structs."""
 
 from __future__ import annotations
 
@@ -201,9 +201,3 @@ def test_other_nested_columns_can_not(catalog: SqlCatalog, on: str, message: str
     table = _nested(catalog)
     with pytest.raises(ice.InvalidArgumentError, match=message):
         ice.merge(table, pa.table({"value": ["x"]}), on=on)
-
-
-# Null keys
-
-
-# Keys that several rows of the table have
