@@ -107,6 +107,8 @@ SPARK_43 := 'pyspark==4.3.*'
 spark-matrix-%: .venv-spark%/.installed
 	.venv-spark$*/bin/python -m pytest -m 'slow or not slow' -W ignore::ResourceWarning \
 	    -W ignore::pytest.PytestUnraisableExceptionWarning tests/conformance/test_spark_local.py \
+	    tests/unit/spark/format tests/unit/spark/streaming tests/unit/spark/test_data_source.py \
+	    tests/unit/spark/setup/test_installed.py tests/unit/spark/setup/test_spark_session.py \
 	    tests/spark/test_append.py tests/spark/test_format_read.py tests/spark/test_session.py \
 	    tests/spark/test_merge.py tests/spark/test_stream_read.py
 

@@ -16,6 +16,11 @@ _OF_THE_TESTS = "tests/unit/support/"
 _ON_THE_JVM = (_SPARK, _CONFORMANCE)
 _DOCUMENTS = "tests/docs/test_documents.py"
 _KILLED = "tests/spark/test_killed_loads.py"
+# They take as long as all others of Spark in a run without `-m`, which leaves out what is slow.
+_SECOND_JVM = tuple(
+    f"{_SPARK}test_{name}.py"
+    for name in ("direct_loads", "distant_years", "format_read", "pipeline_loads")
+)
 # Folders with few tests that take long. At the end of a run, one process would work on them alone.
 _FIRST = (*_ON_THE_JVM, _DOCUMENTS, "tests/torture/", "tests/memory/", "tests/fault/")
 _JVM_SECONDS = 900
@@ -82,7 +87,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Run the tests of a file in one process, and nearly all that start a JVM in two processes.
 
     A JVM takes long to start and to warm up, and with many at once Spark's timeouts pass. Killed
-    loads have a third process, as they wait more than they work.
+    loads have a third process, as they wait more than they work. Without slow tests, conformance
+    leaves its process free, which takes a half of Spark's tests then.
     """
     from xdist.scheduler import LoadFileScheduling
 
@@ -90,7 +96,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class _Together(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            if nodeid.startswith((_CONFORMANCE, _DOCUMENTS)):
+            second = () if config.option.markexpr else _SECOND_JVM
+            if nodeid.startswith((_CONFORMANCE, _DOCUMENTS, *second)):
                 return _CONFORMANCE
             if nodeid.startswith(_SPARK) and not nodeid.startswith(_KILLED):
                 return _SPARK

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
 
 from icestream.spark.setup.settings import BATCH_BYTES_SETTING, MEMORY_SETTING, batch_bytes
+from tests.support.spark_reads import partitioned_orders
 from tests.support.tables import make_catalog
 
 
@@ -27,3 +29,9 @@ def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
     opened = make_catalog(tmp_path)
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def orders(catalog: SqlCatalog) -> Table:
+    """A partitioned table of three appends, with rows deleted by position in two files."""
+    return partitioned_orders(catalog)

@@ -23,7 +23,6 @@ from pyiceberg.transforms import (
     MonthTransform,
     Transform,
     TruncateTransform,
-    VoidTransform,
     YearTransform,
 )
 from pyiceberg.types import (
@@ -36,7 +35,6 @@ from pyiceberg.types import (
     NestedField,
     PrimitiveType,
     StringType,
-    StructType,
     TimestampType,
     TimestamptzType,
     UUIDType,
@@ -131,14 +129,6 @@ def test_expressions_tell_partitions_apart_as_the_transforms_do(spark: Any, zone
         pairs = set(zip(values, found[f"key{number}"], strict=True))
         told = f"{name} by {transform}: {sorted(map(str, pairs))}"
         assert len(pairs) == len(set(values)) == len(set(found[f"key{number}"])), told
-
-
-def test_fields_that_say_nothing_are_left_out() -> None:
-    nested = StructType(NestedField(3, "b", LongType()))
-    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "a", nested))
-    assert expression(schema, 1, VoidTransform(), ["id"]) is None
-    assert expression(schema, 1, IdentityTransform(), ["other"]) is None
-    assert expression(schema, 3, IdentityTransform(), ["id"]) is None
 
 
 def _files(table: Table) -> Counter[str]:

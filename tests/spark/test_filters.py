@@ -6,30 +6,11 @@ import math
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
-from uuid import UUID
 
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    ListType,
-    LongType,
-    NestedField,
-    StringType,
-    StructType,
-    TimestampType,
-    TimestamptzType,
-    UUIDType,
-)
 from pyspark.sql import functions as sf
 from pyspark.sql.datasource import (
     EqualNullSafe,
@@ -42,42 +23,14 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
     Not,
-    StringContains,
-    StringEndsWith,
     StringStartsWith,
 )
 
 import icestream as ice
 import icestream.spark as ice_spark
 from icestream.spark.format.filters import pushed
+from tests.support.spark_filters import SCHEMA, UUIDS
 from tests.support.spark_format import format_reader
-
-UUIDS = [UUID(int=n << 64 | 0xABCDEF) for n in range(6)]
-SCHEMA = Schema(
-    NestedField(1, "id", LongType(), required=True),
-    NestedField(2, "n", LongType()),
-    NestedField(3, "d", DoubleType()),
-    NestedField(4, "f", FloatType()),
-    NestedField(5, "s", StringType()),
-    NestedField(6, "flag", BooleanType()),
-    NestedField(7, "money", DecimalType(9, 2)),
-    NestedField(8, "day", DateType()),
-    NestedField(9, "at", TimestampType()),
-    NestedField(10, "at_tz", TimestamptzType()),
-    NestedField(11, "raw", BinaryType()),
-    NestedField(12, "key", UUIDType()),
-    NestedField(13, "code", FixedType(2)),
-    NestedField(
-        14,
-        "in",
-        StructType(
-            NestedField(15, "n", LongType()), NestedField(16, "s", StringType(), required=False)
-        ),
-    ),
-    NestedField(17, "items", ListType(18, LongType(), element_required=False)),
-    NestedField(19, "a.b", LongType()),
-)
-_LONG_DECIMALS = Schema(NestedField(1, "d", DecimalType(38, 10), required=False))
 
 
 def _rows() -> list[dict[str, Any]]:
@@ -240,59 +193,3 @@ def test_spark_gets_the_rows_that_it_would_have_left_itself(
     assert sorted(map(repr, frame.collect())) == sorted(map(repr, expected))
     # With splits of a byte each file is a task of its own.
     assert frame.rdd.getNumPartitions() == files
-
-
-@pytest.mark.parametrize(
-    "spark_filter",
-    [
-        StringEndsWith(("s",), "b"),
-        StringContains(("s",), "b"),
-        Not(StringContains(("s",), "b")),
-        EqualTo(("missing",), 1),
-        EqualTo(("_pos",), 1),
-        EqualTo(("items",), [1]),
-        EqualTo(("in",), {"n": 1}),
-        EqualTo(("key",), str(UUIDS[1]).upper()),
-        GreaterThan(("key",), str(UUIDS[1])),
-        StringStartsWith(("key",), "0"),
-        EqualTo(("code",), b"1"),
-        GreaterThan(("raw",), b"1"),
-        GreaterThan(("flag",), False),
-        EqualTo(("money",), Decimal("1.005")),
-        EqualTo(("at",), datetime(2024, 1, 1, tzinfo=UTC)),
-        EqualTo(("at_tz",), datetime(2024, 1, 1)),
-        EqualTo(("n",), True),
-        EqualTo(("n",), None),
-        IsNull(("items",)),
-    ],
-)
-def test_a_filter_without_an_exact_counterpart_is_left_to_spark(spark_filter: Any) -> None:
-    assert pushed(spark_filter, SCHEMA) is None
-
-
-@pytest.mark.parametrize(
-    ("value", "is_exact"),
-    [("123456789012345678901234567.0000000001", True), ("1" * 29, False), ("1E+40", False)],
-)
-def test_a_decimal_may_have_as_many_digits_as_its_column(value: str, is_exact: bool) -> None:
-    found = pushed(EqualTo(("d",), Decimal(value)), _LONG_DECIMALS)
-    assert (found is not None) == is_exact
-
-
-@pytest.mark.parametrize(
-    "spark_filter",
-    [
-        EqualTo(("n",), 1),
-        Not(EqualTo(("n",), 1)),
-        EqualNullSafe(("n",), None),
-        In(("s",), ("a", None)),
-        Not(In(("s",), ("a", None))),
-        GreaterThanOrEqual(("d",), math.nan),
-        LessThan(("money",), Decimal("1.5")),
-        EqualTo(("key",), str(UUIDS[1])),
-        EqualTo(("in", "n"), 1),
-        StringStartsWith(("s",), "a"),
-    ],
-)
-def test_a_filter_with_an_exact_counterpart_is_taken_over(spark_filter: Any) -> None:
-    assert pushed(spark_filter, SCHEMA) is not None

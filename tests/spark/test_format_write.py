@@ -13,9 +13,9 @@ from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkE
 from pyspark.sql import functions as sf
 
 import icestream.spark as ice_spark
-from icestream.errors import CommitUnknownError, InvalidArgumentError
+from icestream.errors import CommitUnknownError
 from icestream.spark.data_source import IcestreamSource
-from icestream.spark.format.sink import IcestreamWriter, SinkOptions, split_texts
+from icestream.spark.format.sink import IcestreamWriter
 from icestream.spark.setup.settings import MEMORY_SETTING
 from tests.support.spark_orders import ORDERS, order_ids, orders, stored
 from tests.support.spark_stream import append_orders
@@ -175,25 +175,3 @@ def test_abort_after_a_commit_that_may_have_happened_deletes_nothing(
     other.abort([done, None])
     assert len([n for n in stored(tmp_path) if n.endswith(".parquet")]) == 1
     assert not [n for n in stored(tmp_path) if "in-flight" in n]
-
-
-@pytest.mark.parametrize(
-    ("given", "problem"),
-    [
-        ({}, "needs a table: name it"),
-        ({"path": "db.t", "colour": "red"}, "no option 'colour'"),
-        ({"path": "db.t", "overwrite-where": "id > 1"}, r"mode\('overwrite'\)"),
-        ({"path": "db.t", "overwrite-mode": "some"}, "'overwrite-mode' is 'some': give all or"),
-        ({"path": "db.t", "create": "maybe"}, "'create' is 'maybe'"),
-        ({"path": "db.t", "partition-by": "a"}, "create=True"),
-        ({"path": "db.t", "memory": "lots"}, "not a size"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused(given: dict[str, str], problem: str) -> None:
-    with pytest.raises(InvalidArgumentError, match=problem):
-        SinkOptions.of(given, overwrite=False)
-
-
-def test_texts_are_cut_at_commas_outside_of_parentheses() -> None:
-    assert split_texts("day(ts), bucket(16, id),region") == ["day(ts)", "bucket(16, id)", "region"]
-    assert split_texts(" ") == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from inspect import Parameter, signature
 from typing import Any
 
 import pytest
@@ -13,14 +12,11 @@ import icestream.spark as ice_spark
 from icestream.commit.outcome.load_id import batch_load_id
 from icestream.errors import MemoryBudgetError, StreamError
 from icestream.spark.streaming.stream_id import QUERY_ID_KEY, QUERY_ID_PROPERTY
-from tests.support.loads import before_commits, make_table, snapshots_of, summary_of
+from tests.support.loads import before_commits, snapshots_of, summary_of
 from tests.support.merges import Row, filled, found, stream
 
 _DDL = "id long, part long, text string"
 _ROWS = [(1, 1, "a"), (2, 1, "b"), (3, 1, "c")]
-# What a stream does not leave to the caller: the frame and its load id come with each micro-batch,
-# and the table must be there.
-_OF_MERGE_ALONE = {"frame", "load_id", "create", "partition_by", "sort_by", "table_properties"}
 
 
 def _merged(
@@ -29,43 +25,6 @@ def _merged(
     """Merge rows as a micro-batch of a stream: Spark calls the function for `foreachBatch` so."""
     merging = ice_spark.merge_batches(table, on="id", stream_id="orders", **options)
     merging(spark.createDataFrame(rows, ddl), number)
-
-
-def _options(function: Any) -> dict[str, tuple[Any, ...]]:
-    """What a function takes, with kinds, defaults and types."""
-    given: dict[str, Parameter] = dict(signature(function).parameters)
-    return {name: (each.kind, each.default, each.annotation) for name, each in given.items()}
-
-
-def test_there_is_every_option_of_merge_with_the_same_default() -> None:
-    ours, theirs = _options(ice_spark.merge_batches), _options(ice_spark.merge)
-    assert set(theirs) - set(ours) == _OF_MERGE_ALONE
-    assert set(ours) - set(theirs) == {"stream_id"}
-    shared = set(ours) & set(theirs)
-    assert {name: ours[name] for name in shared} == {name: theirs[name] for name in shared}
-
-
-def test_every_option_arrives_as_it_was_given(
-    catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_table(catalog)
-    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
-    monkeypatch.setattr(
-        "icestream.spark.verbs.stream_merge.merge",
-        lambda *args, **kwargs: calls.append((args, kwargs)),
-    )
-    own = {"table", "stream_id", "catalog"}
-    given: dict[str, Any] = {name: object() for name in _options(ice_spark.merge_batches)}
-    given = {name: value for name, value in given.items() if name not in own}
-    given["properties"] = {"by": "spark"}
-    frame: Any = object()
-    merging = ice_spark.merge_batches("db.t", catalog=catalog, stream_id="orders", **given)
-    merging(frame, 7)
-    ((args, kwargs),) = calls
-    assert kwargs == {**given, "load_id": batch_load_id("orders", 7)}
-    merged, into = args
-    assert merged is frame
-    assert into.name() == ("db", "t")
 
 
 @pytest.mark.slow

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-import pickletools
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +11,15 @@ import pyarrow.compute as pc
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import And, GreaterThan, In
-from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import DoubleType, LongType, NestedField, StringType, TimestampNanoType
+from pyiceberg.types import LongType, NestedField, TimestampNanoType
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
-from pyspark.sql.datasource import InputPartition
 
 import icestream
 import icestream.spark as ice_spark
-from icestream.spark.format.read_options import ReadOptions
-from icestream.spark.format.reader import TableReader
-from icestream.spark.format.table_read import PinnedTable, Share, ShareReader, TableRead
-from icestream.spark.setup.settings import SessionDefaults
-from icestream.spark.tasks.packing import pack
-from icestream.spark.tasks.task_plan import TaskPlan, plan_tasks
-from tests.support.delete_files import commit_position_deletes
+from tests.support.spark_reads import ORDERS, regional_orders
 from tests.support.tables import (
     add_parquet_file,
     all_types_rows,
@@ -42,47 +30,6 @@ from tests.support.tables import (
     data_file_paths,
     write_parquet_file,
 )
-
-ORDERS = Schema(
-    NestedField(1, "id", LongType(), required=True),
-    NestedField(2, "region", StringType()),
-    NestedField(3, "price", DoubleType()),
-    NestedField(4, "note", StringType()),
-)
-BY_REGION = PartitionSpec(
-    PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="region")
-)
-
-
-def _orders(start: int, stop: int) -> pa.Table:
-    ids = np.arange(start, stop)
-    return pa.table(
-        {
-            "id": ids,
-            "region": pa.array(["north", "south", None, "west"]).take(pa.array(ids % 4)),
-            "price": ids % 1000 / 8,
-            "note": pa.array([f"note {i}" if i % 3 else None for i in ids]),
-        },
-        schema=pa.schema(
-            [
-                pa.field("id", pa.int64(), nullable=False),
-                pa.field("region", pa.string()),
-                pa.field("price", pa.float64()),
-                pa.field("note", pa.string()),
-            ]
-        ),
-    )
-
-
-@pytest.fixture
-def orders(catalog: SqlCatalog) -> Table:
-    """A partitioned table of three appends, with rows deleted by position in two files."""
-    table = catalog.create_table("db.orders", ORDERS, partition_spec=BY_REGION)
-    for start in (0, 4000, 8000):
-        table.append(_orders(start, start + 4000))
-    paths = data_file_paths(table)
-    commit_position_deletes(table, {paths[0]: range(0, 500, 3), paths[-1]: [0, 999]})
-    return table
 
 
 def _rows(table: pa.Table) -> list[str]:
@@ -160,16 +107,11 @@ def test_a_table_without_rows_is_an_empty_frame_with_its_columns(
     assert frame.collect() == []
 
 
-@pytest.mark.parametrize("stand_in", [None, InputPartition(None)])
-def test_what_spark_passes_for_no_partitions_reads_nothing(stand_in: InputPartition | None) -> None:
-    assert list(ShareReader(1 << 20, None)(stand_in)) == []
-
-
 def test_the_frame_keeps_reading_the_snapshot_it_was_planned_on(spark: Any, orders: Table) -> None:
     frame = ice_spark.read(spark, orders, columns=["id"])
     before = frame.count()
     first = orders.history()[0].snapshot_id
-    orders.append(_orders(12_000, 12_100))
+    orders.append(regional_orders(12_000, 12_100))
     assert frame.count() == before
     assert ice_spark.read(spark, orders, columns=["id"]).count() == before + 100
     assert ice_spark.read(spark, orders, columns=["id"], snapshot_id=first).count() == 4000
@@ -177,7 +119,7 @@ def test_the_frame_keeps_reading_the_snapshot_it_was_planned_on(spark: Any, orde
 
 def test_many_small_files_are_read_by_few_tasks(spark: Any, catalog: SqlCatalog) -> None:
     table = catalog.create_table("db.small", ORDERS)
-    files = [write_parquet_file(table, _orders(i * 10, i * 10 + 10)) for i in range(40)]
+    files = [write_parquet_file(table, regional_orders(i * 10, i * 10 + 10)) for i in range(40)]
     commit_files(table, files)
     frame = ice_spark.read(spark, table, columns=["id"])
     assert _tasks(frame) == 4
@@ -200,38 +142,8 @@ def test_a_large_file_is_read_by_several_tasks(spark: Any, catalog: SqlCatalog) 
 def test_the_tables_own_split_size_counts(spark: Any, catalog: SqlCatalog) -> None:
     properties = {"read.split.target-size": "50000"}
     table = catalog.create_table("db.sized", ORDERS, properties=properties)
-    add_parquet_file(table, _orders(0, 40_000), row_group_rows=2_000)
+    add_parquet_file(table, regional_orders(0, 40_000), row_group_rows=2_000)
     assert _tasks(ice_spark.read(spark, table, columns=["id"])) == 4
-
-
-def test_batches_are_no_longer_than_spark_allows(orders: Table) -> None:
-    [share] = plan_tasks(icestream.scan(orders), SessionDefaults(), split_bytes=1 << 30).shares
-    batches = ShareReader(64 << 20, 700)(Share(share))
-    assert max(batch.num_rows for batch in batches) <= 700
-
-
-def test_what_travels_to_the_workers_holds_no_catalog(orders: Table) -> None:
-    plan = TaskPlan.of(
-        pack(icestream.scan(orders).splits(), tasks=3), memory_bytes=64 << 20, batch_rows=None
-    )
-    assert len(plan.shares) == 3
-    for share in plan.shares:
-        words = {
-            str(argument)
-            for _, argument, _ in pickletools.genops(zlib.decompress(share))
-            if argument
-        }
-        modules = {word for word in words if word.startswith("pyiceberg.")}
-        assert modules
-        assert not {word for word in modules if word.startswith("pyiceberg.catalog")}
-        assert not {word for word in words if "sqlalchemy" in word}
-
-
-def test_a_task_is_sent_its_own_share_alone(orders: Table) -> None:
-    pinned = PinnedTable(orders.name(), orders.metadata, orders.metadata_location, orders.io)
-    reader = TableReader(TableRead(pinned, ReadOptions("db.orders"), SessionDefaults(cores=6)))
-    assert len(reader.partitions()) == 12
-    assert len(pickle.dumps(reader)) < 500
 
 
 def test_an_error_in_a_worker_says_which_file_and_what_to_do(spark: Any, orders: Table) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +16,6 @@ import icestream as ice
 import icestream.spark as ice_spark
 from icestream.spark.setup.settings import cores_of
 from icestream.spark.tasks import shares
-from icestream.write.target import WriteTarget, without_history
 from tests.support.many_files import add_many_files, wide_rows
 
 _MOST_BYTES = 100_000
@@ -82,17 +80,6 @@ def test_spark_assumes_about_the_size_of_a_large_plan(
     size = int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
     assert 16 * 2_000_000 <= size <= 3 * 16 * 2_000_000
     assert frame.count() == 2_000_000
-
-
-def test_workers_get_the_table_without_its_history(catalog: SqlCatalog, tmp_path: Path) -> None:
-    rows = pa.table({"id": [1]})
-    table = catalog.create_table("db.t", rows.schema)
-    for _ in range(5):
-        ice.append(table, rows)
-    pruned = without_history(WriteTarget.of(table))
-    assert pruned.metadata.snapshots == [table.current_snapshot()]
-    assert pruned.metadata.schema() == table.schema()
-    assert len(table.metadata.snapshots) == 5
 
 
 def test_cores_are_asked_anew(spark: Any) -> None:

@@ -18,7 +18,6 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
 
-from icestream.catalogs.redaction import redact
 from icestream.errors import CommitError
 from icestream.spark.format.sink import IcestreamWriter
 from icestream.spark.setup.settings import SessionDefaults
@@ -265,19 +264,6 @@ def test_writers_take_no_secret_of_the_catalog_to_tasks(spark: Any, catalog: Sql
 def test_an_encoded_plan_would_be_seen() -> None:
     plan = SECRET.encode() + bytes(range(200))
     assert _encoded(f"plan={base64.b64encode(zlib.compress(plan)).decode()}]") == [plan]
-
-
-def test_messages_hide_secret_properties_and_passwords_in_addresses() -> None:
-    properties = {"s3.secret-access-key": SECRET, "warehouse": "s3://bucket"}
-    message = (
-        f"no access to s3://bucket with {SECRET} from postgresql://me:{SECRET[:4]}@host/db"
-        "?password=x1"
-    )
-    shown = redact(message, properties)
-    assert "s3://bucket" in shown
-    assert SECRET[:4] not in shown
-    assert "me" not in shown.partition("postgresql")[2]
-    assert "x1" not in shown
 
 
 @pytest.mark.slow

@@ -36,13 +36,7 @@ from icestream.spark.writing import update_job
 from icestream.spark.writing.merge_job import AppliedRows
 from tests.spark.test_delete import file_of, filled
 from tests.support.delete_files import commit_position_deletes
-from tests.support.loads import (
-    BY_PART,
-    batch,
-    before_commits,
-    listing,
-    snapshots_of,
-)
+from tests.support.loads import BY_PART, batch, before_commits, listing, snapshots_of
 from tests.support.merges import nothing_in_vain
 
 _SPECS = [UNPARTITIONED_PARTITION_SPEC, BY_PART]
@@ -225,20 +219,6 @@ def test_a_subquery_without_columns_of_the_row_is_evaluated(
     ice_spark.update(spark, table, many, "id = 11")
     (row,) = (row for row in _all(table) if row["id"] == 11)
     assert (row["part"], row["text"]) == (18, "x")
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("(SELECT max(id) from t)", ["a subquery"]),
-        ("exists(\n from t)", ["a subquery"]),
-        ("sum(id) OVER(partition by part)", ["a window"]),
-        ("lag(id) over w", ["a window"]),
-        ("concat('it''s \\' (select 1)', \"over (\", `select`, selected)", []),
-    ],
-)
-def test_without_a_plan_the_words_tell_what_may_move_rows(text: str, found: list[str]) -> None:
-    assert update_job.unsafe_words(text) == found
 
 
 @pytest.mark.parametrize(

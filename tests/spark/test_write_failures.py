@@ -14,7 +14,6 @@ import icestream as ice
 import icestream.spark as ice_spark
 from icestream.memory.budget import MemoryBudget
 from icestream.operations.write_files import write_stream
-from icestream.spark.tasks.task_failure import driver_error, note_error
 from icestream.spark.writing.table_write import PlannedWrite
 from tests.support.process import run_in_fresh_process
 from tests.support.spark_orders import ORDERS, order_ids, orders
@@ -114,17 +113,6 @@ def test_a_task_says_that_its_memory_is_too_small(spark: Any, catalog: SqlCatalo
     with pytest.raises(ice.MemoryBudgetError) as caught:
         ice_spark.append(orders(spark, 50_000), "db.orders", catalog=catalog, memory=1000)
     assert caught.value.limit_bytes == 1000
-
-
-def test_a_query_that_is_wrong_stays_sparks_error() -> None:
-    wrong = ValueError("not Spark's at all")
-    assert driver_error(wrong, what="x") is wrong
-    with pytest.raises(ice.InvalidDataError) as caught, note_error():
-        raise ice.InvalidDataError("null", column="a")
-    text = RuntimeError("\n".join(caught.value.__notes__))
-    found = driver_error(text, what="x")
-    assert isinstance(found, ice.InvalidDataError)
-    assert found.column == "a"
 
 
 @pytest.mark.slow

@@ -43,6 +43,11 @@ class Outcome:
     reports: list[dict[str, Any]]
 
 
+def rows_in(catalog: Catalog, name: str = "db.t") -> list[dict[str, Any]]:
+    """All rows of a table, in order."""
+    return sorted(catalog.load_table(name).scan().to_arrow().to_pylist(), key=str)
+
+
 def orders(start: int, count: int, **other: Any) -> pa.Table:
     numbers = range(start, start + count)
     columns: dict[str, Any] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -12,7 +13,7 @@ import pytest
 
 from benchmarks.cases.read_case import Case
 from benchmarks.data.big_files import CHANGED, BigFiles
-from benchmarks.history import INTRODUCTION, RESULTS, table
+from benchmarks.history import INTRODUCTION, RESULTS, main, table
 from benchmarks.measure.results import Result
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -103,20 +104,27 @@ def _save_run(folder: Path, stamp: str, rates: dict[str, float]) -> None:
         Result(case, [{**figures, "versions": {"pyarrow": "26.0.1"}}]).save(folder, stamp)
 
 
-def _keep(root: Path, version: str) -> str:
-    command = [sys.executable, "-m", "benchmarks.history", "--root", str(root)]
-    command += ["--results", str(root / "kept"), "--version", version]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return (root / "kept" / "README.md").read_text()
+@pytest.fixture
+def keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """Keep the results below `tmp_path` under a version; returns the list of versions."""
+
+    def run(version: str) -> str:
+        arguments = ["--root", str(tmp_path), "--results", str(tmp_path / "kept")]
+        monkeypatch.setattr(sys, "argv", ["history", *arguments, "--version", version])
+        main()
+        return (tmp_path / "kept" / "README.md").read_text()
+
+    return run
 
 
-def test_results_are_kept_by_version_with_a_list_of_all_versions(tmp_path: Path) -> None:
+def test_results_are_kept_by_version_with_a_list_of_all_versions(
+    tmp_path: Path, keep: Callable[[str], str]
+) -> None:
     _save_run(tmp_path / "results", "20260101T000000", {"pyiceberg": 1e6, "icestream": 2e6})
-    _keep(tmp_path, "0.9.0")
+    keep("0.9.0")
     _save_run(tmp_path / "results", "20260201T000000", {"pyiceberg": 1e6, "icestream": 3e6})
-    _keep(tmp_path, "0.10.0.dev0")
-    text = _keep(tmp_path, "0.10.0")
+    keep("0.10.0.dev0")
+    text = keep("0.10.0")
     lines = [line.replace(" ", "").split("|")[1:-1] for line in text.splitlines() if "64MB" in line]
     assert [(line[0], line[5], line[6]) for line in lines] == [
         ("0.9.0", "2.000", "2.00x"),
@@ -129,12 +137,9 @@ def test_results_are_kept_by_version_with_a_list_of_all_versions(tmp_path: Path)
     assert [case["engine"] for case in kept["cases"]] == ["icestream", "pyiceberg"]
 
 
-def test_keeping_results_without_a_run_says_what_to_run(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "benchmarks.history", "--root", str(tmp_path)]
-    command += ["--results", str(tmp_path / "kept")]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert "run python -m benchmarks.run first" in done.stderr
+def test_keeping_results_without_a_run_says_what_to_run(keep: Callable[[str], str]) -> None:
+    with pytest.raises(SystemExit, match=r"run python -m benchmarks\.run first"):
+        keep("0.9.0")
 
 
 def test_the_list_of_versions_is_the_one_that_the_kept_results_give() -> None:

@@ -6,13 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.plain_english import (
-    REPOSITORY,
-    Text,
-    complaints,
-    participles_of,
-    texts_of,
-)
+from tests.support.plain_english import REPOSITORY, Text, complaints, participles_of, texts_of
 
 # Add "src/icestream/**/*.py" to check docstrings, messages and comments of modules, too.
 _CHECKED = (
@@ -29,15 +23,25 @@ def _name(path: Path) -> str:
     return path.relative_to(REPOSITORY).as_posix()
 
 
-@pytest.mark.parametrize("path", _FILES, ids=_name)
-def test_a_file_has_no_phrase_that_must_be_read_twice(path: Path) -> None:
-    phrases = [line for text in texts_of(path) for line in complaints(text)]
+def _package(path: Path) -> str:
+    """A package of icestream, or the folder of a document."""
+    return "/".join(path.relative_to(REPOSITORY).parent.parts[:3])
+
+
+_PACKAGES = sorted({_package(path) for path in _FILES})
+
+
+@pytest.mark.parametrize("package", _PACKAGES)
+def test_no_file_has_a_phrase_that_must_be_read_twice(package: str) -> None:
+    files = [path for path in _FILES if _package(path) == package]
+    phrases = [line for path in files for text in texts_of(path) for line in complaints(text)]
     assert not phrases, "\n" + "\n".join(phrases)
 
 
-@pytest.mark.parametrize("path", [path for path in _FILES if path.suffix == ".py"], ids=_name)
-def test_variables_are_nouns(path: Path) -> None:
-    assert not list(participles_of(path))
+@pytest.mark.parametrize("package", _PACKAGES)
+def test_variables_are_nouns(package: str) -> None:
+    modules = [path for path in _FILES if path.suffix == ".py" and _package(path) == package]
+    assert not [place for path in modules for place in participles_of(path)]
 
 
 def test_the_documents_of_the_project_are_checked() -> None:

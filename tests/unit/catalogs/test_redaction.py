@@ -182,3 +182,19 @@ def test_a_cause_that_shows_a_secret_is_left_out_of_the_traceback() -> None:
 
     assert "with hush" in fail({"name": "hush"})
     assert "hush" not in fail({"password": "hush"})
+
+
+SECRET = "hush-4711-hush"
+
+
+def test_messages_hide_secret_properties_and_passwords_in_addresses() -> None:
+    properties = {"s3.secret-access-key": SECRET, "warehouse": "s3://bucket"}
+    message = (
+        f"no access to s3://bucket with {SECRET} from postgresql://me:{SECRET[:4]}@host/db"
+        "?password=x1"
+    )
+    shown = redact(message, properties)
+    assert "s3://bucket" in shown
+    assert SECRET[:4] not in shown
+    assert "me" not in shown.partition("postgresql")[2]
+    assert "x1" not in shown

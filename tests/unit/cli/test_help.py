@@ -32,13 +32,6 @@ _IN_A_SHELL = [
 ]
 
 
-def test_every_command_has_examples_and_help_shows_them(run: Run) -> None:
-    assert {name for name, _ in _BY_COMMAND} == set(cli.commands)
-    for name, example in _BY_COMMAND:
-        assert f"  {example}\n" in run(name, "--help").stdout
-    assert all(f"  {example}\n" in run("--help").stdout for example in _EXAMPLES)
-
-
 @pytest.mark.parametrize("example", _RUN_HERE)
 def test_an_example_runs_as_it_is_written(orders: Table, run: Run, example: str) -> None:
     line = example.partition(">")[0] if "completion" in example else example

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Iterator
-
-import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table.snapshots import Operation
@@ -24,28 +20,7 @@ from tests.support.loads import (
     snapshots_of,
     summary_of,
 )
-from tests.support.tables import create_v3_table, data_files
-
-
-@pytest.mark.parametrize("how", [ice.append, ice.overwrite, ice.write_files])
-def test_a_batch_is_let_go_of_before_the_next_one_is_made(
-    catalog: SqlCatalog, how: Callable[..., object]
-) -> None:
-    table = make_table(catalog)
-    large = ids(0, 200_000).combine_chunks().to_batches()[0]
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        for _ in range(4):
-            made = pa.concat_batches([large])
-            alive.append(weakref.ref(made))
-            yield made
-            del made
-            assert alive[-1]() is None
-
-    alive: list[weakref.ref[pa.RecordBatch]] = []
-    into = ice.write_target(table) if how is ice.write_files else table
-    how(into, batches(), memory="16MB")
-    assert len(alive) == 4
+from tests.support.tables import data_files
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -118,59 +93,6 @@ def test_properties_that_are_no_strings_are_refused(
         ice.append(table, ids(0, 1), properties=properties)  # type: ignore[arg-type]
 
 
-def test_an_empty_stream_makes_no_snapshot(catalog: SqlCatalog) -> None:
-    table = make_table(catalog)
-    ice.append(table, ids(0, 1))
-    before = listing(table)
-    for source in (iter(()), ids(0, 0), [], ids(0, 0).to_reader(), lambda: iter(())):
-        report = ice.append(table, source)
-        assert report.snapshot_id is None
-        assert (report.rows_inserted, report.files_added, report.commit_attempts) == (0, 0, 0)
-    assert len(snapshots_of(table)) == 1
-    assert listing(table) == before
-
-
-def test_an_empty_stream_with_a_load_id_is_remembered(catalog: SqlCatalog) -> None:
-    table = make_table(catalog)
-    ice.append(table, ids(0, 1))
-    report = ice.append(table, iter(()), load_id="empty")
-    assert report.snapshot_id == head_of(table).snapshot_id
-    assert ice.append(table, ids(1, 2), load_id="empty").already_committed
-    assert ids_of(table) == [0]
-
-
-def test_the_table_object_has_the_new_snapshot_afterwards(catalog: SqlCatalog) -> None:
-    table = make_table(catalog)
-    report = ice.append(table, ids(0, 1))
-    assert table.metadata.current_snapshot_id == report.snapshot_id
-
-
-def test_a_stale_table_object_appends_to_the_newest_snapshot(
-    catalog: SqlCatalog, other: SqlCatalog
-) -> None:
-    stale = make_table(catalog)
-    ice.append(other.load_table("db.t"), ids(0, 2))
-    ice.append(stale, ids(2, 3))
-    assert ids_of(stale) == [0, 1, 2]
-
-
-def test_a_version_3_table_is_refused_and_nothing_is_left(catalog: SqlCatalog) -> None:
-    table = create_v3_table(catalog, "db.three", ids(0, 1).schema)
-    before = listing(table)
-    for write in (
-        lambda: ice.append(table, ids(0, 1)),
-        lambda: ice.overwrite(table, ids(0, 1)),
-        lambda: ice.delete(table, "id = 1"),
-        lambda: ice.write_files(table, ids(0, 1)),
-        lambda: ice.write_target(table),
-        lambda: ice.append(table.transaction(), ids(0, 1)),
-    ):
-        with pytest.raises(ice.UnsupportedFeatureError, match="format version 3"):
-            write()
-    assert listing(table) == before
-    assert table.refresh().current_snapshot() is None
-
-
 def test_a_load_of_many_batches_is_one_manifest(catalog: SqlCatalog) -> None:
     table = make_table(catalog)
     many = (piece for n in range(500) for piece in ids(n * 2, n * 2 + 2).to_batches())
@@ -214,32 +136,6 @@ def test_files_go_under_their_own_spec_when_it_changes_before_the_commit(
     ]:
         found = table.scan(row_filter=where).to_arrow()["id"].to_pylist()
         assert sorted(found) == expected, where
-
-
-def test_a_table_that_was_dropped_is_a_catalog_error(
-    catalog: SqlCatalog, other: SqlCatalog
-) -> None:
-    table = make_table(catalog)
-    other.drop_table("db.t")
-    with pytest.raises(ice.CatalogError, match=r"db\.t does not exist"):
-        ice.append(table, ids(0, 1))
-
-
-def test_a_table_that_was_dropped_and_made_again_is_a_catalog_error(
-    catalog: SqlCatalog, other: SqlCatalog
-) -> None:
-    table = make_table(catalog)
-    other.drop_table("db.t")
-    again = make_table(other)
-    with pytest.raises(ice.CatalogError, match="UUID"):
-        ice.append(table, ids(0, 1))
-    assert snapshots_of(again) == []
-
-
-@pytest.mark.parametrize("table", ["db.t", None, pa.table({"a": [1]})], ids=str)
-def test_what_is_no_table_is_refused(table: object) -> None:
-    with pytest.raises(ice.InvalidArgumentError, match="load_table"):
-        ice.append(table, ids(0, 1))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

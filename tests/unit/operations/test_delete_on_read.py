@@ -65,15 +65,6 @@ def test_files_stay_and_their_rows_are_gone_in_one_snapshot(catalog: SqlCatalog)
     assert ice.orphans(table, older_than=0).count == 0
 
 
-def test_files_whose_rows_all_match_are_removed(catalog: SqlCatalog) -> None:
-    table = make_table(catalog, **_ON_READ)
-    ice.append(table, ids(0, 5))
-    ice.append(table, ids(5, 10))
-    report = ice.delete(table, "id >= 4")
-    assert ids_of(table) == [0, 1, 2, 3]
-    assert (report.files_removed, report.delete_files_added, report.rows_deleted) == (1, 1, 6)
-
-
 def test_a_second_delete_sees_the_first(catalog: SqlCatalog) -> None:
     table = make_table(catalog, **_ON_READ)
     ice.append(table, ids(0, 10))
@@ -93,29 +84,12 @@ def test_compaction_folds_the_deletes_in(catalog: SqlCatalog) -> None:
     assert ids_of(table) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
 
 
-def test_format_version_1_has_its_files_written_again(catalog: SqlCatalog) -> None:
-    table = make_table(catalog, version=1, **_ON_READ)
-    ice.append(table, ids(0, 5))
-    report = ice.delete(table, "id = 3")
-    assert (report.files_added, report.files_removed, report.delete_files_added) == (1, 1, 0)
-    assert ids_of(table) == [0, 1, 2, 4]
-
-
 def test_an_overwrite_writes_files_again_all_the_same(catalog: SqlCatalog) -> None:
     table = make_table(catalog, **_ON_READ)
     ice.append(table, ids(0, 5))
     report = ice.overwrite(table, ids(10, 11), where="id = 3")
     assert (report.files_removed, report.delete_files_added) == (1, 0)
     assert ids_of(table) == [0, 1, 2, 4, 10]
-
-
-def test_a_mode_that_does_not_exist_is_refused(catalog: SqlCatalog) -> None:
-    table = make_table(catalog, write__delete__mode="sometimes")
-    ice.append(table, ids(0, 5))
-    before = listing(table)
-    with pytest.raises(ice.InvalidArgumentError, match=r"write\.delete\.mode.*'sometimes'"):
-        ice.delete(table, "id = 3")
-    assert listing(table) == before
 
 
 def test_partitions_keep_their_deletes_apart(catalog: SqlCatalog) -> None:

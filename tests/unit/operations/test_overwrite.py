@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import EqualTo
@@ -29,12 +28,7 @@ from tests.support.loads import (
     snapshots_of,
     summary_of,
 )
-from tests.support.tables import (
-    commit_files,
-    data_file_paths,
-    data_files,
-    write_parquet_file,
-)
+from tests.support.tables import commit_files, data_file_paths, data_files, write_parquet_file
 
 _ALL = [(n, n // 2) for n in range(6)]  # parts 0, 0, 1, 1, 2, 2
 
@@ -102,24 +96,6 @@ def test_a_filter_that_no_row_matches_makes_an_overwrite_that_only_adds(
     assert (report.rows_deleted, report.files_removed, report.files_added) == (0, 0, 1)
     assert len(data_files(table)) == 2
     assert len(rows_of(table)) == 7
-
-
-def test_files_whose_rows_all_go_are_removed_without_being_read(catalog: SqlCatalog) -> None:
-    """Their bytes are spoilt here: whoever reads them, fails."""
-    table = make_table(catalog, spec=BY_PART)
-    ice.append(table, batch(_ALL))
-    ice.append(table, ids(100, 110, 5))
-    for file in data_files(table):
-        if file.partition[0] in (2, 5):
-            _spoil(file.file_path)
-    report = ice.overwrite(table, iter(()), where="part = 2 or id >= 100")
-    assert report.rows_deleted == 12
-    assert rows_of(table) == _ALL[:4]
-
-
-def _spoil(path: str) -> None:
-    with open(path.removeprefix("file://"), "wb") as file:
-        file.write(b"spoilt")
 
 
 def test_the_summary_of_a_full_overwrite_is_what_pyiceberg_totals(catalog: SqlCatalog) -> None:
@@ -287,24 +263,3 @@ def test_arguments_that_do_not_fit_are_refused_and_nothing_is_left(
         ice.overwrite(table, ids(5, 6), **options)
     assert listing(table) == before
     assert ids_of(table) == [0, 1, 2]
-
-
-def test_an_unknown_isolation_level_is_named(catalog: SqlCatalog) -> None:
-    table = make_table(catalog, write__update__isolation_level="loose")
-    ice.append(table, ids(0, 3))
-    before = listing(table)
-    with pytest.raises(ice.InvalidArgumentError, match="loose"):
-        ice.overwrite(table, ids(5, 6))
-    assert listing(table) == before
-
-
-def test_rows_of_deleted_files_are_counted_inside_the_memory_that_the_stream_fills(
-    catalog: SqlCatalog,
-) -> None:
-    """The count reads while the writer still holds rows: neither may wait for the other."""
-    table = make_table(catalog)
-    ice.append(table, ids(0, 5000))
-    commit_position_deletes(table, {data_file_paths(table)[0]: range(10)})
-    big = pa.Table.from_batches(ids(0, 200_000).to_batches(max_chunksize=10_000))
-    report = ice.overwrite(table, big, memory="16MB")
-    assert (report.rows_deleted, report.rows_inserted) == (4990, 200_000)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import pickle
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
+import icestream as ice
 from icestream.errors import InvalidArgumentError
-from icestream.write.target import WriteTarget, delete_file
+from icestream.write.target import WriteTarget, delete_file, without_history
 
 _SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
 
@@ -49,3 +51,14 @@ def test_a_file_that_is_gone_is_not_an_error(catalog: SqlCatalog, tmp_path: Path
     delete_file(io, f"file://{path}")
     assert not path.exists()
     delete_file(io, f"file://{path}")
+
+
+def test_workers_get_the_table_without_its_history(catalog: SqlCatalog, tmp_path: Path) -> None:
+    rows = pa.table({"id": [1]})
+    table = catalog.create_table("db.t", rows.schema)
+    for _ in range(5):
+        ice.append(table, rows)
+    pruned = without_history(WriteTarget.of(table))
+    assert pruned.metadata.snapshots == [table.current_snapshot()]
+    assert pruned.metadata.schema() == table.schema()
+    assert len(table.metadata.snapshots) == 5

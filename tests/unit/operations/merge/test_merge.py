@@ -5,16 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
-from pyiceberg.types import LongType, NestedField, StringType
 
 import icestream as ice
+from tests.support.delete_files import commit_equality_deletes
 from tests.support.loads import head_of, make_table, snapshots_of, summary_of
 from tests.support.merges import filled, found, nothing_in_vain, stream
-from tests.support.tables import data_file_paths, data_files
+from tests.support.tables import (
+    add_orc_file,
+    commit_files,
+    data_file_paths,
+    data_files,
+    write_parquet_file,
+)
 
 _A = [(1, 1, "a"), (2, 1, "b"), (3, 1, "c")]
 _B = [(11, 2, "k"), (12, 2, "l")]
@@ -234,74 +241,56 @@ def test_null_is_a_value_like_others(catalog: SqlCatalog, mode: str) -> None:
     assert found(table) == rows
 
 
-# What is asked for
-
-
-def test_the_key_is_the_tables_identifier_fields_by_default(catalog: SqlCatalog, mode: str) -> None:
-    schema = Schema(
-        NestedField(1, "id", LongType(), required=True),
-        NestedField(2, "part", LongType(), required=True),
-        NestedField(3, "text", StringType(), required=False),
-        identifier_field_ids=[1, 2],
-    )
-    table = catalog.create_table("db.t", schema, properties={"format-version": "2"})
-    required = pa.schema([("id", pa.int64(), False), ("part", pa.int64(), False), ("text", "str")])
-    ice.append(table, stream([(1, 1, "a"), (1, 2, "b")]).cast(required))
-    ice.merge(table, stream([(1, 2, "B"), (2, 2, "c")]).cast(required), write_mode=mode)
-    assert found(table) == [(1, 1, "a"), (1, 2, "B"), (2, 2, "c")]
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"on": None}, ice.InvalidArgumentError, "no identifier fields"),
-        ({"on": []}, ice.InvalidArgumentError, "give the name of a column"),
-        ({"on": [1]}, ice.InvalidArgumentError, "give the name of a column"),
-        ({"on": ["id", "id"]}, ice.InvalidArgumentError, "twice"),
-        ({"on": "nope"}, ice.UnknownColumnError, "no column 'nope'"),
-        ({"when_matched": "replace"}, ice.InvalidArgumentError, "when_matched"),
-        ({"when_not_matched": "update"}, ice.InvalidArgumentError, "when_not_matched"),
-        ({"on_duplicate": "first"}, ice.InvalidArgumentError, "on_duplicate"),
-        ({"null_keys": "match"}, ice.InvalidArgumentError, "null_keys"),
-        ({"write_mode": "fast"}, ice.InvalidArgumentError, "write_mode"),
-        ({"isolation": "none"}, ice.InvalidArgumentError, "isolation"),
-        ({"last_by": "part"}, ice.InvalidArgumentError, "on_duplicate='last'"),
-        ({"last_by": "x", "on_duplicate": "last"}, ice.UnknownColumnError, "'x'"),
-        ({"update_columns": "text"}, ice.InvalidArgumentError, "list of names"),
-        ({"update_columns": []}, ice.InvalidArgumentError, "list of names"),
-        ({"update_columns": ["x"]}, ice.UnknownColumnError, "'x'"),
-        ({"update_columns": ["id"]}, ice.InvalidArgumentError, "a key column"),
-        (
-            {"update_columns": ["text"], "when_matched": "delete"},
-            ice.InvalidArgumentError,
-            "has no effect",
-        ),
-        ({"delete_when": "nope = 1"}, ice.InvalidArgumentError, "delete_when"),
-        ({"delete_when": "part ="}, ice.InvalidArgumentError, "delete_when"),
-        ({"schema_mode": "loose"}, ice.InvalidArgumentError, "schema_mode"),
-        ({"branch": "nope"}, ice.IcestreamError, "nope"),
-    ],
-    ids=str,
-)
-def test_what_makes_no_sense_is_refused(
-    catalog: SqlCatalog, options: Any, error: type[Exception], message: str
-) -> None:
-    table = filled(catalog, _A)
-    with pytest.raises(error, match=message):
-        ice.merge(table, stream([(2, 5, "B")]), **{"on": "id", **options})
-    assert found(table) == _A
-    assert nothing_in_vain(table)
-
-
-def test_a_stream_without_the_key_is_refused(catalog: SqlCatalog) -> None:
-    table = filled(catalog, _A)
-    with pytest.raises(ice.InvalidArgumentError, match="no column 'id'"):
-        ice.merge(table, pa.table({"part": [1]}), on="id")
-
-
 def test_the_report_is_plain_facts(catalog: SqlCatalog) -> None:
     table = filled(catalog, _A)
     facts = ice.merge(table, stream([(2, 5, "B")]), on="id").to_dict()
     assert facts["operation"] == "merge"
     assert facts["rows_updated"] == 1
     assert facts["peak_bytes_held"] <= facts["memory_limit_bytes"]
+
+
+_ROWS = [(n, n % 7, f"text {n}") for n in range(5_000)]
+
+
+def _grouped(catalog: SqlCatalog, *, group_rows: int = 500) -> Table:
+    """One file of 5000 rows in row groups, in order of their ids."""
+    table = make_table(catalog)
+    commit_files(table, [write_parquet_file(table, stream(_ROWS), row_group_rows=group_rows)])
+    assert len(data_files(table)) == 1
+    path = data_file_paths(table)[0].removeprefix("file://")
+    assert pq.read_metadata(path).num_row_groups == 5_000 // group_rows
+    return table
+
+
+def test_equality_deletes_are_refused(catalog: SqlCatalog, mode: str) -> None:
+    table = _grouped(catalog)
+    commit_equality_deletes(table, ["id"], [{"id": 3}])
+    with pytest.raises(ice.UnsupportedFeatureError):
+        ice.merge(table, stream([(4, 1, "x")]), on="id", write_mode=mode)
+    assert len(snapshots_of(table)) == 2
+    assert nothing_in_vain(table)
+
+
+def test_orc_files_are_merged_into(catalog: SqlCatalog, mode: str) -> None:
+    table = make_table(catalog)
+    add_orc_file(table, stream(_ROWS[:50]))
+    report = ice.merge(table, stream([(7, 9, "new"), (20, 6, "text 20")]), on="id", write_mode=mode)
+    assert (report.rows_updated, report.rows_unchanged) == (1, 1)
+    with ice.scan(table) as batches:
+        rows = sorted(tuple(row.values()) for row in pa.table(batches).to_pylist())
+    assert rows == sorted([*_ROWS[:7], (7, 9, "new"), *_ROWS[8:50]])
+
+
+@pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 65_537, 131_073])
+def test_streams_of_about_a_chunk_are_taken_whole(
+    catalog: SqlCatalog, mode: str, size: int
+) -> None:
+    table = make_table(catalog)
+    old = pa.table({"id": pa.array(range(size), pa.int64())})
+    ice.append(table, old)
+    rows = pa.table({"id": pa.array(range(size + 3), pa.int64()), "part": [1] * (size + 3)})
+    report = ice.merge(table, rows, on="id", write_mode=mode)
+    assert (report.rows_updated, report.rows_inserted) == (size, 3)
+    merged = table.refresh().scan().to_arrow()
+    assert sorted(merged["id"].to_pylist()) == list(range(size + 3))
+    assert set(merged["part"].to_pylist()) == {1}

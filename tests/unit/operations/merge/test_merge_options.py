@@ -7,13 +7,10 @@ from dataclasses import fields
 from inspect import signature
 from typing import Any
 
-import click
 import pytest
 
 import icestream as ice
 import icestream.spark as ice_spark
-from icestream.cli.commands.load import load
-from icestream.cli.commands.merge import merge
 from icestream.operations.merge.merge_options import (
     MERGE_RULES,
     MergeOptions,
@@ -31,15 +28,6 @@ _DEFAULTS = {each.name: each.default for each in fields(MergeRules)}
 def test_python_takes_every_option_with_its_default(function: Callable[..., Any]) -> None:
     parameters = signature(function).parameters
     assert {name: parameters[name].default for name in MERGE_RULES} == _DEFAULTS
-
-
-@pytest.mark.parametrize("command", [load, merge], ids=["load", "merge"])
-def test_the_command_line_takes_every_option_with_its_default(command: click.Command) -> None:
-    options = {each.name: each for each in command.params}
-    assert {name: options[name].default for name in MERGE_RULES} == _DEFAULTS
-    for name in MERGE_RULES:
-        kind = options[name].type
-        assert tuple(kind.choices if isinstance(kind, click.Choice) else ()) == choices_of(name)
 
 
 def test_a_load_takes_every_option_with_its_default() -> None:

@@ -142,7 +142,7 @@ def test_two_files_that_would_be_two_again_are_left_alone(catalog: SqlCatalog) -
 def test_files_that_come_out_no_fewer_than_before_are_dropped(catalog: SqlCatalog) -> None:
     table = catalog.create_table("db.t", _SCHEMA)
     for _ in range(4):  # they shrink to almost nothing, until they are not compressed any more
-        ice.append(table, pa.table({"value": [0.5] * 10_000, "part": ["a" * 100] * 10_000}))
+        ice.append(table, pa.table({"value": [0.5] * 1_000, "part": ["a" * 100] * 1_000}))
     target = 2 * max(_sizes(table))
     with table.transaction() as transaction:
         properties = {"write.parquet.compression-codec": "uncompressed"}
@@ -347,7 +347,7 @@ def test_what_is_held_is_seen_in_the_budget_that_was_passed(catalog: SqlCatalog)
 
 
 def test_progress_is_told_before_the_first_group_and_after_each(catalog: SqlCatalog) -> None:
-    table = _small_files(catalog, 40, rows=1000)
+    table = _small_files(catalog, 24, rows=1000)
     target = 2 * max(_sizes(table))
     seen: list[ice.CompactReport] = []
     report = ice.compact(table, target_file_bytes=target, progress=seen.append)

@@ -68,20 +68,6 @@ def test_a_renewal_counts_though_the_store_says_that_the_marker_is_older(table: 
     assert ice.orphans(table).kept_young == 3
 
 
-def test_a_dead_write_is_as_old_as_its_newest_file(table: Table) -> None:
-    _, files, _ = leave_a_write(table, age_seconds=10 * DAY)
-    make_older(files[1], 1 * DAY)
-    report = ice.orphans(table, delete=True)
-    assert (report.count, report.kept_young) == (0, 3)
-
-
-def test_a_write_whose_process_runs_is_not_touched_however_old_its_files(table: Table) -> None:
-    _, files, _ = leave_a_write(table, marker_age_seconds=0, pid=os.getpid())
-    make_older(files[0], 10 * DAY)
-    report = ice.orphans(table, older_than=0, delete=True)
-    assert (report.count, report.kept_in_flight) == (0, 3)
-
-
 @pytest.mark.parametrize("verb", ["orphans", "health"])
 def test_a_marker_that_the_store_does_not_give_is_not_taken_for_one_of_a_dead_write(
     table: Table, verb: str
@@ -134,12 +120,6 @@ def test_a_process_that_has_ended_but_that_its_parent_has_not_noticed_does_not_r
     assert _reasons(report) == {("in-flight", write_id)}
 
 
-def test_a_process_of_another_machine_counts_by_age_alone(table: Table) -> None:
-    leave_a_write(table, pid=os.getpid(), host="another-machine")
-    assert ice.orphans(table, older_than=60).kept_young == 3
-    assert ice.orphans(table, older_than=0).count == 3
-
-
 def test_a_marker_left_after_the_commit_is_an_orphan_and_its_files_are_not(table: Table) -> None:
     target = WriteTarget.of(table)
     ice.commit_files(table, ice.write_files(target, _rows(10)))
@@ -160,27 +140,6 @@ def test_a_marker_that_was_cut_off_counts_by_its_name_and_age(table: Table) -> N
     make_older(marker, 60)
     assert ice.orphans(table, older_than=120).kept_young == 3
     assert _reasons(ice.orphans(table, older_than=30)) == {("in-flight", write_id)}
-
-
-def test_manifests_newer_than_a_live_writes_start_may_be_its_own(table: Table) -> None:
-    leave_a_write(table, marker_age_seconds=0, age_seconds=0, pid=os.getpid())
-    before = folder_of(table) / "metadata/old-m0.avro"
-    meanwhile = folder_of(table) / "metadata/new-m0.avro"
-    for path, age in ((before, DAY), (meanwhile, 0)):
-        path.write_bytes(b"manifest")
-        make_older(path, age)
-    report = ice.orphans(table, older_than=0)
-    assert [file.path for file in report.files] == [f"file://{before}"]
-    assert report.kept_in_flight == 4
-
-
-def test_files_written_but_not_committed_yet_survive_while_their_process_runs(
-    table: Table,
-) -> None:
-    files = ice.write_files(table, _rows(10))
-    assert ice.orphans(table, older_than=0, delete=True).kept_in_flight == 2
-    ice.commit_files(table, files)
-    assert table.refresh().scan().to_arrow().num_rows == 20
 
 
 def test_a_dead_write_is_found_where_the_tables_data_lies_elsewhere(

@@ -6,7 +6,6 @@ import datetime as dt
 import pickle
 import uuid
 from decimal import Decimal
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -77,27 +76,6 @@ def test_one_column_may_be_loaded_twice_and_a_field_of_a_struct_as_a_column() ->
     assert batch.column("address").to_pylist() == _ROWS.column("address").to_pylist()
 
 
-@pytest.mark.parametrize(
-    ("where", "ids"),
-    [
-        ("id > 1", [2, 4]),
-        ("country = 'NO'", [1, 4]),
-        ("country != 'NO'", [2]),
-        ("country not in ('NO')", [2]),
-        ("not country = 'NO'", [2]),
-        ("id is null", [None]),
-        ("amount >= 0.25 and id < 9", [1, 2]),
-        ("address.city = 'Oslo' or amount = 3.0", [1, None]),
-        ("address.zip is not null", [1, 2]),
-        ("id > 100", []),
-    ],
-)
-def test_a_filter_keeps_rows_for_which_it_is_true(where: str, ids: list[Any]) -> None:
-    assert _convert(where=where).column("id").to_pylist() == ids
-    renamed = _convert(SelectedColumn("key", "id"), where=where)
-    assert renamed.to_pydict() == {"key": ids}
-
-
 def test_the_filter_applies_before_casts() -> None:
     batch = _convert(SelectedColumn("amount", "amount", pa.int32()), where="amount > 2")
     assert batch.to_pydict() == {"amount": [3]}
@@ -140,42 +118,6 @@ def test_rules_travel_to_other_processes() -> None:
     same = pickle.loads(pickle.dumps(rules))
     assert same == rules
     assert same.over(_ROWS.schema).convert(_ROWS).num_rows == 3
-
-
-@pytest.mark.parametrize(
-    ("rules", "message"),
-    [
-        (ColumnRules((SelectedColumn("a", "ammount"),)), "did you mean 'amount'"),
-        (ColumnRules((SelectedColumn("a", "address.town"),)), "select names 'address.town'"),
-        (ColumnRules((SelectedColumn("a", "id.x"),)), "has no such column"),
-        (ColumnRules(None, "contry = 'NO'"), "did you mean 'country'"),
-        (ColumnRules(None, "address.cty = 'NO'"), "did you mean 'address.city'"),
-    ],
-)
-def test_unknown_columns_are_named_with_the_nearest_one(rules: ColumnRules, message: str) -> None:
-    with pytest.raises(ice.UnknownColumnError, match=message):
-        rules.over(_ROWS.schema)
-
-
-def test_a_filter_with_a_value_of_another_type_does_not_fit() -> None:
-    with pytest.raises(ice.InvalidArgumentError, match="does not fit the stream"):
-        ColumnRules(None, "id = 'x'").over(_ROWS.schema)
-
-
-def test_filters_see_the_values_of_dictionaries_and_uuids() -> None:
-    key = uuid.uuid4()
-    batch = pa.record_batch(
-        {
-            "flag": pa.array(["a", "b", None]).dictionary_encode(),
-            "key": pa.array([key.bytes, None, uuid.uuid4().bytes], pa.uuid()),
-        }
-    )
-    flagged = ColumnRules(None, "flag = 'b'").over(batch.schema).convert(batch)
-    assert flagged.num_rows == 1
-    keyed = ColumnRules(None, f"key = '{key}'").over(batch.schema).convert(batch)
-    assert keyed.column("key").to_pylist() == [key]
-    cast = ColumnRules((SelectedColumn("flag", "flag", pa.string()),)).over(batch.schema)
-    assert cast.convert(batch).to_pydict() == {"flag": ["a", "b", None]}
 
 
 def test_constants_are_checked() -> None:

@@ -1,0 +1,58 @@
+"""Each module has a file of tests of its name, in the same folder below `tests/unit`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import icestream
+from tests.support.process import REPOSITORY
+
+_SOURCE = Path(icestream.__file__).parent
+_TESTS = REPOSITORY / "tests" / "unit"
+# Modules and packages that are tested elsewhere, and why.
+_ELSEWHERE = {
+    "__main__.py": "starts cli/main.py",
+    "integrations": "tests/integrations, with PyTorch and dlt",
+    "pipeline/audit/spark_checks.py": "tests/spark/test_run.py, with a session",
+    "pipeline/engines/engine.py": "a protocol; its engines have tests",
+    "pipeline/engines/jar/jar_engine.py": "tests/interop/test_jar_engine.py, with Iceberg's jar",
+    "pipeline/engines/spark_engine.py": "tests/spark/test_pipeline_loads.py, with a session",
+    "pipeline/engines/spark_files.py": "tests/spark/test_pipeline_loads.py, with a session",
+    "report/version.py": "one constant",
+    "spark": "tests/spark and tests/conformance, with a session; tests/unit/spark has the rest",
+}
+
+
+def _test_of(module: Path) -> Path:
+    return module.parent / f"test_{module.name}"
+
+
+def _is_elsewhere(module: Path) -> bool:
+    return any(str(path) in _ELSEWHERE for path in (module, *module.parents))
+
+
+def _modules() -> list[Path]:
+    files = (path.relative_to(_SOURCE) for path in _SOURCE.rglob("*.py"))
+    return sorted(path for path in files if path.name != "__init__.py")
+
+
+def test_every_module_has_a_file_of_tests_of_its_name() -> None:
+    missing = [
+        str(_test_of(module))
+        for module in _modules()
+        if not _is_elsewhere(module) and not (_TESTS / _test_of(module)).is_file()
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("place", _ELSEWHERE)
+def test_no_exception_is_out_of_date(place: str) -> None:
+    assert (_SOURCE / place).exists()
+    assert not (_TESTS / _test_of(Path(place))).exists()
+
+
+def test_folders_of_tests_are_those_of_the_modules() -> None:
+    folders = {path.parent.relative_to(_TESTS) for path in _TESTS.rglob("test_*.py")}
+    assert {str(folder) for folder in folders if not (_SOURCE / folder).is_dir()} == {"support"}
