@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression
-from pyiceberg.expressions.parser import parse
 from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.table import DataScan, Table, TableProperties
@@ -21,7 +20,7 @@ from pyiceberg.utils.config import Config
 from icestream.catalogs.credentials import access_to
 from icestream.errors import CatalogError, InvalidArgumentError, UnknownColumnError
 from icestream.read.project.origin import PartitionUnion, check_metadata_columns
-from icestream.read.project.row_filter import fit_literals
+from icestream.read.project.row_filter import fit_literals, parse_filter
 from icestream.read.split import ReadContext
 
 Source = Table | DataScan
@@ -207,8 +206,8 @@ def _row_filter(
     if where is not None:
         if isinstance(where, str):
             try:
-                where = parse(where)
-            except Exception as error:
+                where = parse_filter(where)
+            except ValueError as error:
                 raise InvalidArgumentError(
                     f"the filter {where!r} can't be parsed: {error}"
                 ) from error

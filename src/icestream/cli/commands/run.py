@@ -92,6 +92,8 @@ def run(
     import icestream as ice
     from icestream.pipeline.reports.load_progress import LoadProgress
 
+    if settings.memory is not None:
+        raise click.UsageError("run has no --memory: set memory in the pipeline file")
     options: dict[str, Any] = {
         "only": only,
         "variables": dict(variables),
