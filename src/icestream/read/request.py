@@ -203,14 +203,14 @@ def _row_filter(
     scan: DataScan, where: str | BooleanExpression | None, schema: Schema
 ) -> BooleanExpression:
     row_filter: BooleanExpression = scan.row_filter
+    shown = repr(where) if isinstance(where, str) else str(where or row_filter)
     if where is not None:
         if isinstance(where, str):
             try:
                 where = parse_filter(where)
             except ValueError as error:
-                raise InvalidArgumentError(
-                    f"the filter {where!r} can't be parsed: {error}"
-                ) from error
+                message = f"the filter {shown} can't be parsed: {error}"
+                raise InvalidArgumentError(message) from error
         if not isinstance(where, BooleanExpression):
             raise InvalidArgumentError(
                 f"where is a {type(where).__name__}: give a string or a PyIceberg expression"
@@ -223,7 +223,7 @@ def _row_filter(
         if "Could not find field" in str(error):
             name = str(error).split("name ", 1)[-1].rsplit(", case_sensitive", 1)[0]
             raise UnknownColumnError(f"the filter: {_no_column(name, schema)}") from error
-        raise InvalidArgumentError(f"the filter {row_filter} does not fit: {error}") from error
+        raise InvalidArgumentError(f"the filter {shown} does not fit: {error}") from error
     return bound if isinstance(bound, (AlwaysTrue, AlwaysFalse)) else row_filter
 
 

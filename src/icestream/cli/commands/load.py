@@ -87,7 +87,7 @@ if TYPE_CHECKING:
     type=click.Choice(["spark", "duckdb"]),
     default="spark",
     show_default=True,
-    help="What runs the SQL on Spark; duckdb runs it in tasks, row by row.",
+    help="What runs the SQL on Spark; duckdb runs it inside each task, on its own rows.",
 )
 @click.option(
     "--partition-by",
