@@ -57,7 +57,8 @@ def _write_schema(context: click.Context, _: click.Parameter, wanted: bool) -> N
 @click.option(
     "--state",
     metavar="FOLDER",
-    help="Folder for reports and the progress of a run.  [default: ./icestream_state]",
+    help="Folder for reports, checkpoints and the progress of a run.  "
+    "[default: $ICESTREAM_STATE or ./icestream_state]",
 )
 @click.option(
     "--json-schema",
