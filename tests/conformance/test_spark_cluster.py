@@ -1,4 +1,4 @@
-"""The suite on a standalone cluster of real processes, and what becomes of tables if some die."""
+"""The suite on a standalone cluster of real processes, and what happens to tables if some die."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A disk for temporary files that fills up while rows are spilled to it.
 
-The files are real ones; what does not fit is refused as the kernel refuses it: a write takes what
-there is room for, and the next one fails.
+The files are real. A write that does not fit ends as it does in the kernel: it stores the bytes
+that fit, and the next one fails.
 """
 
 from __future__ import annotations

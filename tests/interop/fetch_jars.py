@@ -28,7 +28,7 @@ def main() -> None:
     expected = _expected()
     if wrong := _wrong(expected):
         for name in wrong:
-            (_JARS / name).unlink(missing_ok=True)  # Ivy leaves what is there alone.
+            (_JARS / name).unlink(missing_ok=True)  # Ivy keeps existing files.
         _fetch()
     if wrong := _wrong(expected):
         sys.exit(

@@ -63,7 +63,7 @@ FIRST = {
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """Of a database on loopback, which asks for a password."""
+    """The address of a database on loopback, which asks for a password."""
     if postgres_binaries() is None:
         pytest.skip("PostgreSQL's server is not installed (apt install postgresql)")
     with socket.socket() as free:

@@ -25,7 +25,7 @@ _SHARE_BYTES = 32 * _SHARE_ROWS
 
 def _read(split: ice.Split, memory: int) -> dict[str, Any]:
     """Runs in a Ray worker: reads a share and measures itself."""
-    import icestream.read.scan  # noqa: F401  # Imports are no part of what is measured.
+    import icestream.read.scan  # noqa: F401  # Imports are not measured.
     from tests.support.measured_call import measure
 
     def consume() -> tuple[int, int]:

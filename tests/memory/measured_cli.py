@@ -11,7 +11,7 @@ from io import StringIO
 
 
 def scan(folder: str, *arguments: str) -> str:
-    """Run a scan; what it prints. A first one is not counted: it imports what there is."""
+    """Run a scan and return its output. A first one is not counted, because it imports modules."""
     os.chdir(folder)
     _run("scan", "db.t", "-q", "--limit", "1", "-o", "first.csv")
     return _run("scan", "db.t", "-q", "--json", *arguments)
@@ -24,4 +24,4 @@ def _run(*arguments: str) -> str:
     return printed.getvalue()
 
 
-_ = ice.scan  # Imports are no part of what is measured.
+_ = ice.scan  # Imports are not measured.

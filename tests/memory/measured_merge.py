@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import icestream as ice  # isort: skip
-import icestream.operations.merge.merge  # isort: skip  # Its imports are no part of what is measured.
+import icestream.operations.merge.merge  # isort: skip  # Its imports are not measured.
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -112,7 +112,7 @@ class Load:
 
 
 def write(directory: str, load: Load) -> dict[str, Any]:
-    """Write the load into a new table's folder; return what there is to check."""
+    """Write the load into a new table's folder, and return the facts to check."""
     shorten_decay()
     target = WriteTarget.of(load.table(directory))
     budget = ice.MemoryBudget(load.memory)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import icestream as ice  # isort: skip
-import icestream.read.scan  # isort: skip  # Imports are no part of what is measured.
+import icestream.read.scan  # isort: skip  # Imports are not measured.
 import icestream.pipeline.inputs.table_increment  # isort: skip
 
 import time

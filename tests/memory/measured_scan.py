@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import icestream as ice  # isort: skip
-import icestream.read.scan  # isort: skip  # Its imports are no part of what is measured.
+import icestream.read.scan  # isort: skip  # Its imports are not measured.
 
 import time
 from pathlib import Path
@@ -23,7 +23,7 @@ def load(database: str, warehouse: str, name: str) -> Table:
 
 
 def stream(place: tuple[str, str, str], options: dict[str, Any]) -> dict[str, Any]:
-    """Scan a table, dropping each batch; return what there is to check.
+    """Scan a table, dropping each batch, and return the facts to check.
 
     The first batches are taken slowly, so that the producers fill what they are allowed to.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import icestream as ice  # isort: skip
-import icestream.operations.upkeep.compact  # isort: skip  # Imports are no part of what is measured.
+import icestream.operations.upkeep.compact  # isort: skip  # Imports are not measured.
 import icestream.operations.upkeep.health  # isort: skip
 import icestream.operations.upkeep.orphans  # isort: skip
 

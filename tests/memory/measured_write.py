@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import icestream as ice  # isort: skip
-import icestream.operations.append  # isort: skip  # Its imports are no part of what is measured.
+import icestream.operations.append  # isort: skip  # Its imports are not measured.
 
 import time
 from collections.abc import Callable, Iterator
@@ -119,7 +119,7 @@ def new_table(directory: str, shape: str, properties: dict[str, str]) -> Table:
 def load(
     directory: str, shape: str, rows: int, memory: str, properties: dict[str, str]
 ) -> dict[str, Any]:
-    """Append a stream to a new table; return what there is to check."""
+    """Append a stream to a new table, and return the facts to check."""
     table = new_table(directory, shape, properties)
     started, started_cpu = time.perf_counter(), time.process_time()
     report = ice.append(table, globals()[shape](rows), memory=memory)

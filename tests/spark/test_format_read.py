@@ -101,7 +101,7 @@ def test_filtering_a_frame_leaves_its_other_rows_for_other_queries(
 def test_spark_still_keeps_pushed_filters_for_other_queries_of_a_frame(
     spark: Any, table: Table, catalog: SqlCatalog
 ) -> None:
-    """If this fails, Spark has mended it: then `push-filters` may be on by default from there."""
+    """If this fails, Spark has fixed it, and `push-filters` may be on by default from then on."""
     reader = format_reader(spark, catalog).option("columns", "id")
     frame = reader.option("push-filters", "true").load("db.t")
     assert _ids(frame.filter("id = 3")) == [3]

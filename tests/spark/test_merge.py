@@ -55,7 +55,7 @@ _A = [(1, 1, "a"), (2, 1, "b"), (3, 1, "c")]
 _B = [(11, 2, "k"), (12, 2, "l")]
 _NEW = [(2, 5, "B"), (3, 1, "c"), (4, 6, "d"), (12, 1, "L")]
 _MERGED = [(1, 1, "a"), (2, 5, "B"), (3, 1, "c"), (4, 6, "d"), (11, 2, "k"), (12, 1, "L")]
-# What must not depend on who merges. Of files added, and of those read, there may be more.
+# What must not depend on who merges. A merge on Spark may add and read more files.
 _FACTS = (
     "operation",
     "write_mode",

@@ -287,6 +287,7 @@ def test_metadata_columns_are_read_when_they_are_named(spark: Any, shop: SqlCata
         ("SELECT 1; SELECT 2", "several statements"),
         ("ALTER TABLE db.orders ADD COLUMN x INT", "the statement ALTER TABLE"),
         ("CALL system.rewrite_data_files('db.t')", "the statement CALL"),
+        ("SHOW TABLES IN db", "the statement SHOW TABLES: it runs queries, INSERT, DELETE"),
         ("SELECT IDENTIFIER('id') FROM db.orders", r"IDENTIFIER\(\.\.\.\)"),
         ("FROM db.orders |> SELECT id", "pipe syntax"),
         ("SELECT '${x}' FROM db.orders", r"\$\{\.\.\.\}"),

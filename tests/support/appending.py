@@ -133,7 +133,7 @@ def _append(
     table = catalog.load_table(name)
     appender = Appender(writer)
     try:
-        _append_once(table, appender)  # Imports are no part of the rate.
+        _append_once(table, appender)  # Imports do not count.
         start.wait(timeout=100)
         cpu_before, end = time.process_time(), time.monotonic() + seconds
         while (began := time.monotonic()) < end:

@@ -273,7 +273,7 @@ def check_creation(
     error: Callable[[], Exception],
     case: Case,
 ) -> None:
-    """Check what becomes of a table that is created with its first rows.
+    """Check a table that is created with its first rows, after a fault.
 
     Args:
         catalog: Where it is created.

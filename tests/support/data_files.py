@@ -105,7 +105,7 @@ def write_orc_file(
     spec_id: int | None = None,
     **writer_options: Any,
 ) -> DataFile:
-    """Write an ORC file; arguments as of `write_parquet_file`, but `stripe_rows`.
+    """Write an ORC file. It takes the arguments of `write_parquet_file`, and `stripe_rows`.
 
     Field ids are `iceberg.id` attributes. PyArrow can write neither time nor uuid columns to ORC,
     and tells no stripe offsets, so there are no split offsets.

@@ -42,8 +42,10 @@ class KilledDriver:
     """A driver that is killed, and what it leaves running. As a context it leaves nothing.
 
     Args:
-        folder: As of `load`; likewise table and mode.
-        step: Where it kills itself.
+        folder: The folder that has the catalog and the sources, as for `load`.
+        table: The table to load into.
+        step: The step at which the driver kills itself.
+        mode: The mode of the load.
     """
 
     def __init__(self, folder: Path, table: str, step: str = "", mode: LoadMode = "merge") -> None:

@@ -47,9 +47,9 @@ class Fault:
         kind: `fail` answers with an error at once; `fail after success` when it is done. `reset`
             and `truncate` cut the connection in the middle of the body. `short` sends less than
             there is and says it is all. `flip` changes a bit of the body. `stall` waits.
-        methods: Of the request.
+        methods: Methods of the requests to hit.
         path_contains: A part of the path.
-        status: Of an error.
+        status: Status code of an error.
         seconds: How long to wait.
         place: Where in the body a bit is changed, from 0 to 1.
     """

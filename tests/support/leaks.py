@@ -1,8 +1,8 @@
 """What a test left open: file descriptors and Python threads.
 
-Arrow's pool threads are no Python threads and are not seen here; the descriptors that such pools
-open once per process (eventfd, epoll) are not counted either. PyIceberg plans scans in a pool that
-lives as long as the process; its threads are known by that pool and not counted.
+The threads of Arrow's pools are not Python threads, so they are not counted. Neither are the
+descriptors that such pools open once per process (eventfd, epoll). PyIceberg plans scans in a pool
+that lives as long as the process. Its threads are known by that pool and not counted.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def postgres_server(port: int | None = None) -> Iterator[str]:
     """Run a server and give the SQLAlchemy URI of its database.
 
     Args:
-        port: Of loopback, to listen on as well.
+        port: A port of the loopback interface to listen on, too.
     """
     binaries = postgres_binaries()
     if binaries is None:

@@ -32,7 +32,7 @@ class ProcessReport:
     Attributes:
         result: What the function returned.
         peak_rss_growth_bytes: Highest resident size during the call, above that just before it.
-        max_arrow_pool_bytes: The most that any one Arrow memory pool held in the process's life.
+        max_arrow_pool_bytes: Highest number of bytes in any one Arrow memory pool so far.
     """
 
     result: Any
@@ -48,7 +48,7 @@ class CgroupReport:
         exit_code: As of `subprocess`: -9 for a process that the kernel killed.
         max_usage_bytes: Peak memory charged to the process tree. Page cache of files is part of
             it, so it may reach the limit without harm: the kernel then takes cache back.
-        oom_kills: How many processes the kernel killed at the limit; None where it does not tell.
+        oom_kills: How many processes the kernel killed at the limit; None if unknown.
         stdout: Its standard output.
         stderr: Its standard error.
     """

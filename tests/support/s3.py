@@ -118,7 +118,7 @@ class LatencyProxy:
 
     @property
     def max_in_flight(self) -> int:
-        """The most requests that were under way at one time since the start or `clear`."""
+        """Highest number of requests under way at one time, since the start or `clear`."""
         return int(self._tell("read")["max_in_flight"])
 
     @property
@@ -166,7 +166,7 @@ class LatencyProxy:
         """From now on inject faults of every kind, at random.
 
         Args:
-            seed: Of the choices.
+            seed: Seed of the random choices.
             rate: The share of requests that are hit.
             stall_seconds: How long an answer takes that stalls.
         """

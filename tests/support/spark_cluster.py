@@ -35,7 +35,7 @@ class SparkCluster:
     """A running cluster.
 
     Attributes:
-        url: Of its master: `spark://127.0.0.1:12345`.
+        url: The address of its master: `spark://127.0.0.1:12345`.
         workers: The workers' processes.
         folder: Where their logs are.
     """

@@ -107,7 +107,7 @@ class Copying:
         self._stream_id = stream_id
 
     def run(self, frame: Any | None = None, **options: str) -> Any:
-        """Copy what is there, of a frame or of `db.orders`, and end."""
+        """Copy the current rows of a frame or of `db.orders`, and end."""
         writer = self.writer(self.source() if frame is None else frame).options(**options)
         query = writer.trigger(availableNow=True).start(self._into)
         query.awaitTermination()

@@ -13,7 +13,7 @@ class Settings:
     """How hard, and how long.
 
     Attributes:
-        seed: Of all random choices. The moments at which processes run are not in its power.
+        seed: Seed of all random choices. It does not decide when processes run.
         scale: Multiplies the number of faults, and the time that an attack may take.
         folder: Where tables go.
     """

@@ -52,7 +52,7 @@ class Flip:
     """A bit to be flipped.
 
     Attributes:
-        kind: Of the place.
+        kind: Kind of the file or part.
         path: The file.
         offset: The byte in it.
         bit: The bit in that.

@@ -24,7 +24,7 @@ class Herd:
 
     Attributes:
         place: The table.
-        folder: Of the workers' journals.
+        folder: Folder of the workers' journals.
         random: Decides.
         size: How many workers there are at a time.
         dies: Whether workers kill themselves, and at which step.

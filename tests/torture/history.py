@@ -24,7 +24,7 @@ def examine(place: Place, folder: Path) -> tuple[list[str], dict[str, int]]:
 
     Args:
         place: The table.
-        folder: Of the workers' journals.
+        folder: Folder of the workers' journals.
 
     Returns:
         What is wrong, and some counts.

@@ -49,12 +49,12 @@ class Operation:
     Attributes:
         id: Unique in an attack; the texts of its rows begin with it.
         verb: What it does.
-        ids: Of the rows that it brings.
+        ids: Ids of the rows that it adds.
         salt: Shifts the partitions of these rows.
         low: It removes rows with ids from here on, where it removes rows by id.
         high: Up to here, not included.
-        write_mode: Of a merge.
-        column: That an evolution adds.
+        write_mode: The write mode of a merge.
+        column: The column that an evolution adds.
     """
 
     id: str

@@ -36,7 +36,7 @@ class Place:
         uri: A SQLAlchemy URI, the path of a SQLite database, or the address of a REST catalog.
         warehouse: Where its tables go.
         partitioned: Whether the table is partitioned.
-        properties: Of the catalog.
+        properties: Properties of the catalog.
         table: The table's name.
     """
 

@@ -38,7 +38,7 @@ class RestServer:
 
     Args:
         folder: Where the catalog's database and the warehouse are.
-        seed: Of the faults.
+        seed: Seed of the random faults.
     """
 
     def __init__(self, folder: Path, seed: str) -> None:

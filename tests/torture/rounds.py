@@ -69,7 +69,7 @@ def rounds(
     Args:
         settings: The attack's.
         verdict: Gets what was found.
-        name: Of the attack.
+        name: Name of the attack.
         faults: How many there are to be at scale 1.
         seconds: How long that may take at scale 1.
         place: Where a table goes; a SQLite catalog by default.

@@ -35,7 +35,7 @@ class Shape:
         sizes: What `make` is given.
         small: The same for a run of seconds.
         verbs: What is done to it: "scan", "compact", "load" or "merge".
-        options: Of the scan.
+        options: Options of the scan.
         limit_bytes: The memory limit.
         refusal: An error that may be the answer, if it comes inside the limit.
     """

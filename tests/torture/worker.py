@@ -45,9 +45,9 @@ class Orders:
 
     Attributes:
         place: The table.
-        folder: Of the journals, and of the file that says stop.
-        name: Of the worker: begins the names of its operations.
-        seed: Of its random choices.
+        folder: Folder of the journals, and of the file that says stop.
+        name: The worker's name. The names of its operations begin with it.
+        seed: Seed of its random choices.
         dies_at_step: It kills itself at this step: a file begun or deleted, a commit sent or
             answered.
         operations: It stops by itself after so many.

@@ -14,6 +14,8 @@ _CHECKED = (
     "*.md",
     "docs/**/*.md",
     "benchmarks/README.md",
+    "benchmarks/**/*.py",
+    "examples/**/*.py",
     "tests/docs/*.py",
 )
 _FILES = sorted({path for pattern in _CHECKED for path in REPOSITORY.glob(pattern)})

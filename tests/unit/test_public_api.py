@@ -27,6 +27,7 @@ MODULES: dict[str, tuple[str, ...] | None] = {
         "make_local_catalog",
         "open_catalog",
     ),
+    "icestream.spark.errors": ("typed",),
     "icestream.integrations.dlt_destination": ("icestream_destination",),
     "icestream.integrations.torch_loader": ("SplitLoader",),
 }

@@ -24,7 +24,7 @@ from pyiceberg.io import FileIO, OutputStream
 from pyiceberg.typedef import Identifier
 
 from icestream.catalogs._pyiceberg.stores import forget_file_systems, unbuffered_output
-from icestream.catalogs._pyiceberg.waits import limit_signing, limit_waits
+from icestream.catalogs._pyiceberg.timeouts import limit_signing, limit_waits
 from icestream.catalogs.file_access import storage_properties, without_catalog_secrets
 from icestream.catalogs.redaction import error_text
 from icestream.errors import CredentialsExpiredError

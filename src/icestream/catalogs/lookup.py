@@ -14,7 +14,7 @@ from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
 
-from icestream.catalogs._pyiceberg.waits import limit_waits, limited_catalog, timeout_text
+from icestream.catalogs._pyiceberg.timeouts import limit_waits, limited_catalog, timeout_text
 from icestream.catalogs.redaction import error_text, shown_cause, without_password
 from icestream.errors import CatalogError, InvalidArgumentError
 

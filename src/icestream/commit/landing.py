@@ -10,7 +10,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 
 from icestream.catalogs._pyiceberg.staging import stage, table_of
-from icestream.catalogs._pyiceberg.waits import limit_waits
+from icestream.catalogs._pyiceberg.timeouts import limit_waits
 from icestream.catalogs.redaction import error_text
 from icestream.commit.change import Change
 from icestream.commit.committer import Committed, Committer

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression
-from pyiceberg.expressions.parser import parse
 from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.table import DataScan, Table, TableProperties
@@ -21,7 +20,7 @@ from pyiceberg.utils.config import Config
 from icestream.catalogs.credentials import access_to
 from icestream.errors import CatalogError, InvalidArgumentError, UnknownColumnError
 from icestream.read.project.origin import PartitionUnion, check_metadata_columns
-from icestream.read.project.row_filter import fit_literals
+from icestream.read.project.row_filter import fit_literals, parse_filter
 from icestream.read.split import ReadContext
 
 Source = Table | DataScan
@@ -204,14 +203,14 @@ def _row_filter(
     scan: DataScan, where: str | BooleanExpression | None, schema: Schema
 ) -> BooleanExpression:
     row_filter: BooleanExpression = scan.row_filter
+    shown = repr(where) if isinstance(where, str) else str(where or row_filter)
     if where is not None:
         if isinstance(where, str):
             try:
-                where = parse(where)
-            except Exception as error:
-                raise InvalidArgumentError(
-                    f"the filter {where!r} can't be parsed: {error}"
-                ) from error
+                where = parse_filter(where)
+            except ValueError as error:
+                message = f"the filter {shown} can't be parsed: {error}"
+                raise InvalidArgumentError(message) from error
         if not isinstance(where, BooleanExpression):
             raise InvalidArgumentError(
                 f"where is a {type(where).__name__}: give a string or a PyIceberg expression"
@@ -224,7 +223,7 @@ def _row_filter(
         if "Could not find field" in str(error):
             name = str(error).split("name ", 1)[-1].rsplit(", case_sensitive", 1)[0]
             raise UnknownColumnError(f"the filter: {_no_column(name, schema)}") from error
-        raise InvalidArgumentError(f"the filter {row_filter} does not fit: {error}") from error
+        raise InvalidArgumentError(f"the filter {shown} does not fit: {error}") from error
     return bound if isinstance(bound, (AlwaysTrue, AlwaysFalse)) else row_filter
 
 

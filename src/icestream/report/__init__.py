@@ -8,5 +8,6 @@ write_report.py    WriteReport, MergeReport
 upkeep_report.py   CompactReport, OrphansReport, HealthReport
 telemetry.py       spans and metrics, if OpenTelemetry is installed
 deprecation.py     warnings for public names that a later version removes
+version.py         the version of icestream
 ```
 """

@@ -119,6 +119,21 @@ def test_a_filter_that_can_not_be_parsed_is_refused(orders_table: Table, where: 
     assert repr(where) in str(caught.value)
 
 
+def test_the_error_of_a_filter_shows_where_it_is_wrong_and_how_to_write_one(
+    orders_table: Table,
+) -> None:
+    with pytest.raises(ice.InvalidArgumentError, match=r"see character 18\. Compare") as one:
+        ice.scan(orders_table, where="order_id = 1 and price = paid")
+    assert len(str(one.value)) < 200
+
+
+def test_the_error_of_a_filter_that_does_not_fit_shows_it_as_it_was_written(
+    orders_table: Table,
+) -> None:
+    with pytest.raises(ice.InvalidArgumentError, match="the filter \"day = 'soon'\" does not fit"):
+        ice.scan(orders_table, where="day = 'soon'")
+
+
 @pytest.mark.parametrize(
     "where",
     [

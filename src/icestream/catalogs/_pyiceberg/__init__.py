@@ -5,7 +5,7 @@ PyIceberg changes it. For a new minor version of PyIceberg only this package has
 
 ```
 manifests.py  exact partition values, metrics, writers      commits.py  requests to the catalog
-staging.py    changes inside a PyIceberg transaction        waits.py    time limits for requests
+staging.py    changes inside a PyIceberg transaction        timeouts.py  limits for requests
 stores.py     streams and file systems
 ```
 """

@@ -43,7 +43,12 @@ if TYPE_CHECKING:
     show_default=True,
     help="What to do with existing rows: keep, replace or update them.",
 )
-@click.option("--keys", type=Columns(), metavar="A,B", help="Key columns of a merge.")
+@click.option(
+    "--keys",
+    type=Columns(),
+    metavar="A,B",
+    help="Key columns of a merge.  [default: the table's identifier fields]",
+)
 @click.option(
     "--engine",
     type=click.Choice(["spark", "local", "iceberg-jar"]),
@@ -51,7 +56,11 @@ if TYPE_CHECKING:
     show_default=True,
     help="Run on Spark, in this process (for small loads), or on Spark with Iceberg's runtime.",
 )
-@click.option("--master", metavar="URL", help="Spark master.  [default: local[*]]")
+@click.option(
+    "--master",
+    metavar="URL",
+    help="Where Spark runs, such as spark://host:7077.  [default: local[*], this machine]",
+)
 @click.option(
     "--remote", metavar="URL", help="Address of a Spark Connect server, instead of --master."
 )
@@ -87,7 +96,7 @@ if TYPE_CHECKING:
     type=click.Choice(["spark", "duckdb"]),
     default="spark",
     show_default=True,
-    help="What runs the SQL on Spark; duckdb runs it in tasks, row by row.",
+    help="What runs the SQL on Spark; duckdb runs it inside each task, on its own rows.",
 )
 @click.option(
     "--partition-by",
@@ -124,7 +133,11 @@ if TYPE_CHECKING:
     "--watch", type=float, metavar="SECONDS", help="Repeat the load at this interval, until Ctrl-C."
 )
 @merge_options
-@click.option("--state", metavar="FOLDER", help="Folder for reports.  [default: ./icestream_state]")
+@click.option(
+    "--state",
+    metavar="FOLDER",
+    help="Folder for reports and checkpoints.  [default: $ICESTREAM_STATE or ./icestream_state]",
+)
 @click.option("--dry-run", is_flag=True, help="Only show what the load would do.")
 def load(settings: Settings, sources: tuple[str, ...], into: str, **given: Any) -> None:
     """Load SOURCES into a table, as one snapshot. Creates the table if it does not exist.

@@ -57,7 +57,8 @@ def _write_schema(context: click.Context, _: click.Parameter, wanted: bool) -> N
 @click.option(
     "--state",
     metavar="FOLDER",
-    help="Folder for reports and the progress of a run.  [default: ./icestream_state]",
+    help="Folder for reports, checkpoints and the progress of a run.  "
+    "[default: $ICESTREAM_STATE or ./icestream_state]",
 )
 @click.option(
     "--json-schema",
@@ -92,6 +93,8 @@ def run(
     import icestream as ice
     from icestream.pipeline.reports.load_progress import LoadProgress
 
+    if settings.memory is not None:
+        raise click.UsageError("run has no --memory: set memory in the pipeline file")
     options: dict[str, Any] = {
         "only": only,
         "variables": dict(variables),

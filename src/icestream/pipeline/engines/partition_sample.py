@@ -107,7 +107,7 @@ def _first(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _is_too_small(numbers: npt.NDArray[Any]) -> bool:
-    """Whether most partitions are probably not in the sample: half of its rows are alone in one."""
+    """Whether the sample probably lacks most partitions: most of its rows are alone in theirs."""
     _, counts = np.unique(numbers, return_counts=True)
     return int((counts == 1).sum()) > len(numbers) / 2
 

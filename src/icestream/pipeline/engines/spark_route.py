@@ -7,8 +7,8 @@ through a DataFrame.
 - Spark distributes the rows of a DataFrame for tables with a sort order, and for tables whose
   `write.distribution-mode` is `hash` or `range`.
 
-One task reads and writes whatever the table is, as it has all rows. A wrong estimate costs time or
-gives smaller files, nothing else.
+If there is only one task, it always reads and writes, because it has all rows. A wrong estimate
+costs time or makes files smaller. It never changes rows.
 """
 
 from __future__ import annotations

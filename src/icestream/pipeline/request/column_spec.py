@@ -116,16 +116,12 @@ def _selected(entry: Any, number: int) -> SelectedColumn:
 
 
 def _row_filter(where: str) -> str:
-    from pyiceberg.expressions.parser import parse
+    from icestream.read.project.row_filter import parse_filter
 
     try:
-        parse(where)
-    except Exception as error:
-        text = " ".join(str(error).split())
-        raise InvalidArgumentError(
-            f'where is {where!r}, which is not a filter: {text}. Write it like "amount > 0 and '
-            "country = 'NO'\""
-        ) from error
+        parse_filter(where)
+    except ValueError as error:
+        raise InvalidArgumentError(f"where is {where!r}, which is not a filter: {error}") from error
     return where
 
 

@@ -110,7 +110,7 @@ class LoadOptions(MergeRules):
     where: Annotated[RowFilter | None, about("Rows to load, such as price > 0.")] = None
     transform: Annotated[_Transform | None, about("SQL that reads the view `source`.")] = None
     transform_engine: Annotated[
-        TransformEngine, about("What runs SQL on Spark; duckdb runs in tasks, row by row.")
+        TransformEngine, about("What runs SQL on Spark; duckdb runs in tasks, on their rows.")
     ] = "spark"
     schema: Annotated[ColumnTypes | None, about("Column types of CSV and JSON: {id: int64}.")] = (
         None

@@ -33,6 +33,7 @@ from pyiceberg.expressions import (
     UnboundPredicate,
 )
 from pyiceberg.expressions.literals import AboveMax, BelowMin, FloatLiteral, Literal
+from pyiceberg.expressions.parser import parse
 from pyiceberg.expressions.visitors import (
     BooleanExpressionVisitor,
     BoundBooleanExpressionVisitor,
@@ -46,9 +47,25 @@ from pyiceberg.types import FloatType, IcebergType, StructType
 
 from icestream.read.distant_years import distant_literal
 
+_FORM = "Compare columns with constants, as in \"price > 10 and country in ('NO', 'SE')\""
 _BEYOND = (AboveMax, BelowMin)
 
 Mask = Callable[[pa.RecordBatch], pa.Array]
+
+
+def parse_filter(where: str) -> BooleanExpression:
+    """Parse a filter such as `"price > 10 and country in ('NO', 'SE')"`.
+
+    Raises:
+        ValueError: If it can't be parsed. The message says where, and how to write a filter.
+    """
+    try:
+        return parse(where)
+    except Exception as error:
+        # The message of a parser's error lists everything that it expected. Only the place helps.
+        place = getattr(error, "loc", None)
+        reason = str(error) if place is None else f"see character {place + 1}. {_FORM}"
+        raise ValueError(reason) from error
 
 
 def compile_filter(row_filter: BooleanExpression, schema: Schema, case_sensitive: bool) -> Mask:

@@ -125,7 +125,7 @@ def assigned(
         message = (
             f"the statement writes {len(columns)} columns of {table} "
             f"({', '.join(name for name, _ in columns[:20])}), but the query has "
-            f"{len(frame.columns)}"
+            f"{len(frame.columns)}: add the others, or list the columns to write"
         )
         raise SchemaMismatchError(message, differences=(message,))
     given = [field.dataType for field in frame.schema.fields]

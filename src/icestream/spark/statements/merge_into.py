@@ -116,7 +116,7 @@ class _Merge:
         is_matched = not cursor.accept("NOT")
         cursor.expect("MATCHED")
         if cursor.accept("BY") and not cursor.accept("TARGET"):
-            raise refused("WHEN NOT MATCHED BY SOURCE", "use DELETE or UPDATE")
+            raise refused("WHEN NOT MATCHED BY SOURCE", "use a DELETE or UPDATE statement")
         condition = None
         if cursor.accept("AND"):
             condition = cursor.until("THEN")

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _QUERY_WORDS = ("SELECT", "VALUES", "FROM", "")
+_OTHERS = (
+    "it runs queries, INSERT, DELETE, UPDATE, MERGE, CREATE TABLE and DROP TABLE. For other "
+    "changes to an Iceberg table use PyIceberg, and for Spark's own tables spark.sql"
+)
 
 
 def sql(
@@ -70,7 +74,8 @@ def sql(
     if verb in _QUERY_WORDS:
         return session.query(cursor.between(0, len(cursor.words)))
     if verb not in _STATEMENTS:
-        raise refused(f"the statement {verb} {cursor.keyword(1)}".strip())
+        shown = " ".join(text[cursor.start :].split()[:2])
+        raise refused(f"the statement {shown}", _OTHERS)
     cursor.place += 1
     return _STATEMENTS[verb](session, cursor, ctes)
 

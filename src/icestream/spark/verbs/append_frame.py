@@ -55,8 +55,9 @@ def append(
         sort_by: Sort order of a new table: `["price desc nulls last"]`.
         table_properties: Properties of a new table.
         distribution: How Spark distributes rows to the tasks that write them: `"none"`, `"hash"`
-            (by partition) or `"range"`. The default depends on the table: see
-            `icestream.spark.writing.distribution`.
+            (by partition) or `"range"` (by partition and sort order). The default is the table
+            property `write.distribution-mode`, or else `"range"` for a table with a sort order,
+            `"hash"` for a partitioned table and `"none"` for others.
 
     Returns:
         A report of the write. `peak_bytes_held` is the highest value of all tasks.

@@ -54,7 +54,7 @@ def merge_batches(
     branch: str | None = None,
     properties: Mapping[str, str] | None = None,
 ) -> Callable[[DataFrame, int], None]:
-    """A function for `foreachBatch` that merges each micro-batch into a table, as one snapshot.
+    """Create a function for `foreachBatch` that merges each micro-batch as one snapshot.
 
     ```python
     merging = ice_spark.merge_batches("db.orders", on="id", stream_id="orders")

@@ -9,6 +9,7 @@ store_assignment.py       casts of columns to the types of a table
 written_frame.py          plans, runs and commits a frame, for append and overwrite
 direct_rows.py            rows that tasks read themselves, instead of a frame
 table_write.py            a planned write, its commit and its cleanup
+write_jobs.py             runs the jobs of a write, and deletes the files of jobs that fail
 distribution.py           which rows go to which task
 partition_expressions.py  a table's partition values as Spark expressions
 keyed_frame.py            the rows of a merge with their keys

@@ -325,8 +325,8 @@ def _refuse_moved_rows(selected: DataFrame, texts: Mapping[str, str]) -> None:
     if moving:
         raise InvalidArgumentError(
             f"set has {', '.join(f'{n} = {t}' for n, t in texts.items())}, which needs "
-            f"{moving[0]}: give expressions over the columns of one row. For others, merge a "
-            "DataFrame"
+            f"{moving[0]}: give expressions over the columns of one row, or merge a DataFrame "
+            "that has the new values"
         )
 
 

@@ -13,14 +13,19 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import And, BooleanExpression, Not, Or, UnboundPredicate
-from pyiceberg.expressions.parser import parse
 from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, PrimitiveType
 
 from icestream.errors import InvalidArgumentError, UnknownColumnError
-from icestream.read.project.row_filter import Mask, compile_filter, fit_literals, null_stays
+from icestream.read.project.row_filter import (
+    Mask,
+    compile_filter,
+    fit_literals,
+    null_stays,
+    parse_filter,
+)
 from icestream.write.schema.types import new_type, plain
 
 
@@ -53,9 +58,9 @@ class StreamFilter:
         """
         paths = dict(_values(stream))
         try:
-            parsed = parse(where) if isinstance(where, str) else where
-        except Exception as error:
-            raise _unfit(option, where, error, stream) from error
+            parsed = parse_filter(where) if isinstance(where, str) else where
+        except ValueError as error:
+            raise InvalidArgumentError(f"{option} {where!r} can't be parsed: {error}") from error
         for name in _names(parsed):
             if name not in paths:
                 hint = near_column(name, tuple(paths))

@@ -46,6 +46,12 @@ def test_a_run_shows_each_load(pipeline: Path, run: Run) -> None:
     assert "icestream: changes done" in shown.stderr
 
 
+def test_a_memory_limit_that_the_run_would_ignore_is_refused(pipeline: Path, run: Run) -> None:
+    shown = run("--memory", "64MB", "run", "pipeline.yaml")
+    assert shown.exit_code == 2
+    assert "set memory in the pipeline file" in shown.stderr
+
+
 def test_json_is_the_report(pipeline: Path, run: Run) -> None:
     shown = run("run", "pipeline.yaml", "--json", "-q", "--only", "changes")
     document = json.loads(shown.stdout)

@@ -1,4 +1,4 @@
-"""`merge`: what becomes of rows that match and of those that do not, in one snapshot."""
+"""`merge`: what it does with rows that match and with others, in one snapshot."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_batches_without_rows_do_no_harm(catalog: SqlCatalog, mode: str) -> None
 
 
 def test_matched_rows_can_be_left_as_they_are(catalog: SqlCatalog, mode: str) -> None:
-    """Insert only: what is there stays, and its file too."""
+    """Insert only: rows of the table stay, and so does their file."""
     table = filled(catalog, _A)
     before = data_file_paths(table)
     report = ice.merge(

@@ -49,7 +49,7 @@ def _held_bytes(file: PrefetchedFile) -> int:
 
 
 class _MostHeld(PrefetchedFile):
-    """Notes the most bytes held, also while a step runs."""
+    """Records the highest number of bytes held, also while a step runs."""
 
     most_bytes = 0
 

@@ -1,4 +1,4 @@
-"""Transient read errors are tried again, and no row comes twice or is lost (S1.9)."""
+"""Transient read errors are tried again, and no row is duplicated or lost (S1.9)."""
 
 from __future__ import annotations
 

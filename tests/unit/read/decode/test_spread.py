@@ -1,4 +1,4 @@
-"""Rows of dictionaries are spread out as far as they fit."""
+"""Rows of dictionaries are expanded in parts that fit."""
 
 from __future__ import annotations
 

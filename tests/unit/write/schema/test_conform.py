@@ -624,7 +624,7 @@ _LONG_TEXT = [f"{n:0100}" for n in range(10_000)]
     ids=lambda array: str(array.type)[:20],
 )
 def test_batches_are_cut_by_the_bytes_they_will_take(array: pa.Array) -> None:
-    """Of which neither the size nor the slices of views and dictionaries tell anything."""
+    """Neither the size nor the slices of views and dictionaries show these bytes."""
     pieces = _pieces(StringType(), array, 100_000)
     assert max(piece.nbytes for piece in pieces) <= 125_000
     assert len(pieces) <= 14

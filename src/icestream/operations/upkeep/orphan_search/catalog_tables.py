@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.typedef import Identifier
 
-from icestream.catalogs._pyiceberg.waits import timeout_text
+from icestream.catalogs._pyiceberg.timeouts import timeout_text
 from icestream.catalogs.redaction import error_text, shown_cause
 from icestream.commit.outcome.retry import run_again
 from icestream.errors import CatalogError

@@ -1,4 +1,4 @@
-"""Candidates: a list of files on disk is read as it was written, as often as needed."""
+"""Candidates: a list of files on disk is read as it was written, any number of times."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from pyiceberg.io import fsspec
 from pyiceberg.io.fsspec import FsspecFileIO, S3V4RestSigner
 from requests import Session
 
-from icestream.catalogs._pyiceberg import waits
+from icestream.catalogs._pyiceberg import timeouts
 
 # `_session`, by `limit_waits`, and the module's `Session`, by `limited_catalog`
 
@@ -30,7 +30,7 @@ def test_a_rest_catalog_asks_by_one_session_that_its_module_makes() -> None:
     with mock.patch.object(rest.RestCatalog, "_fetch_config"):
         catalog = rest.RestCatalog("far", uri="http://127.0.0.1:1")
     assert type(catalog._session) is Session
-    waits.limit_waits(catalog)
+    timeouts.limit_waits(catalog)
     assert isinstance(catalog._session, Session)
     assert catalog._session.limits == (10.0, 60.0)  # type: ignore[attr-defined]
 
@@ -54,7 +54,7 @@ def test_a_hive_catalog_asks_by_one_client_that_makes_its_transports() -> None:
     catalog = HiveCatalog("far", uri="thrift://127.0.0.1:1")
     before = _sockets(catalog._client._transport)
     assert [each._timeout for each in before] == [None], "PyIceberg has timeouts now"
-    waits.limit_waits(catalog)
+    timeouts.limit_waits(catalog)
     assert [each._timeout for each in before] == [60.0]
     made = _sockets(catalog._client._init_thrift_transport())
     assert [each._timeout for each in made] == [60.0]
@@ -72,8 +72,8 @@ def test_a_signer_asks_by_a_session_without_a_limit() -> None:
     assert type(signer._session) is Session
     io = FsspecFileIO({"s3.signer": "S3V4RestSigner"})
     assert {io._scheme_to_fs[each] for each in ("s3", "s3a", "s3n")} == {fsspec._s3}
-    waits.limit_signing(io)
-    assert {io._scheme_to_fs[each] for each in ("s3", "s3a", "s3n")} == {waits.limited_s3}
+    timeouts.limit_signing(io)
+    assert {io._scheme_to_fs[each] for each in ("s3", "s3a", "s3n")} == {timeouts.limited_s3}
     other = FsspecFileIO({})
-    waits.limit_signing(other)
+    timeouts.limit_signing(other)
     assert other._scheme_to_fs["s3"] is fsspec._s3, "others are left alone"
