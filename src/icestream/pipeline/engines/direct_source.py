@@ -120,8 +120,6 @@ def direct_columns(spec: LoadSpec, inputs: LoadInputs, case_sensitive: bool) -> 
     Raises:
         NotDirectError: If rows must pass through Spark.
     """
-    if spec.mode == "merge":
-        raise NotDirectError("a merge joins the keys of rows on Spark")
     if spec.transform is not None and spec.transform_engine == "spark":
         raise NotDirectError("Spark runs the transform")
     schemas = []
