@@ -1,6 +1,6 @@
 """Tasks that read their share of the sources and write it, so that no row passes through the JVM.
 
-In a merge they add keys to the rows instead, and Spark joins the keys.
+In a merge they do not write the rows. They add keys, and give the rows to Spark for the join.
 
 A share is a list of files, parts of files, and splits of tables. Spark sends each task its own
 share (`shares.py`). The reader and the writer of a task have one memory budget.

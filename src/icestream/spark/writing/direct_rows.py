@@ -1,4 +1,4 @@
-"""Rows that tasks read and write themselves: see `icestream.spark.tasks.direct_write`."""
+"""Rows that tasks read themselves: see `icestream.spark.tasks.direct_write`."""
 
 from __future__ import annotations
 

@@ -169,7 +169,6 @@ def test_a_merge_whose_columns_spark_has_no_type_for_passes_through_it(
     """Keys are joined with the rows, so these go through the JVM."""
     rows = pa.table({"id": [1], "at": pa.array([1], pa.timestamp("ns"))})
     pq.write_table(rows, tmp_path / "a.parquet")
-    assert _route(catalog, tmp_path / "a.parquet", table_properties={"format-version": "3"})
     route = _route(catalog, tmp_path / "a.parquet", **_MERGE)
     assert not route.is_direct
     assert "Spark has no type" in route.reason
