@@ -89,6 +89,11 @@ class DirectSource:
         return cls(reader, parts, cores)
 
     @property
+    def schemas(self) -> tuple[pa.Schema, pa.Schema]:
+        """The columns before and after the rules."""
+        return self.reader.columns, self.reader.output
+
+    @property
     def bytes(self) -> int:
         """The size of all parts in storage."""
         return sum(part.bytes for part in self.parts)

@@ -101,12 +101,14 @@ def choose_route(
         )
     except NotDirectError as error:
         return Route(str(error))
-    if spec.mode == "merge" and (refused := _refused_by_spark(source, target.name)) is not None:
-        return Route(refused)
+    if spec.mode == "merge":
+        refused = _refused_by_spark(target.name, source.reader.output)
+        if refused is not None:
+            return Route(refused)
     try:
         layout, source = _layout(spec, target, source)
     except SchemaMismatchError:
-        if _refused_by_spark(source, target.name) is not None:
+        if _refused_by_spark(target.name, *source.schemas) is not None:
             return Route("the columns do not fit the table", source.reader, source.shares())
         return Route("Spark casts the columns to the types of the table, or refuses them")
     if spec.mode == "merge":
@@ -173,7 +175,7 @@ class _Choice:
             return self._direct(f"tasks read and write the rows: distribution {mode}", shares)
         if len(shares) <= 1 and self.source.bytes <= MOST_BYTES_PER_TASK:
             return self._direct("one task reads and writes all rows", shares)
-        if (refused := _refused_by_spark(self.source, layout.table)) is not None:
+        if (refused := _refused_by_spark(layout.table, *self.source.schemas)) is not None:
             return self._direct(f"tasks read and write the rows: {refused}", shares)
         if mode == "range" or DISTRIBUTION_PROPERTY in layout.properties:
             return Route(f"Spark distributes the rows: distribution {mode}")
@@ -237,9 +239,9 @@ class _Choice:
         return Route(reason, self.source.reader, shares)
 
 
-def _refused_by_spark(source: DirectSource, table: str) -> str | None:
+def _refused_by_spark(table: str, *schemas: pa.Schema) -> str | None:
     try:
-        for columns in (source.reader.columns, source.reader.output):
+        for columns in schemas:
             spark_schema(columns, table=table)
     except MissingExtraError:  # a dry run does not need PySpark
         return None

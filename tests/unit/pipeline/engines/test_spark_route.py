@@ -172,6 +172,8 @@ def test_a_merge_whose_columns_spark_has_no_type_for_passes_through_it(
     route = _route(catalog, tmp_path / "a.parquet", **_MERGE)
     assert not route.is_direct
     assert "Spark has no type" in route.reason
+    cast = ["id", {"name": "at", "type": "timestamp"}]
+    assert _route(catalog, tmp_path / "a.parquet", **_MERGE, select=cast).is_direct
 
 
 def test_sources_whose_columns_spark_unites_pass_through_it(
