@@ -21,8 +21,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
+from pyiceberg.table import Table
 
 import icestream.spark as ice_spark
 from benchmarks.data import columns as col
@@ -106,9 +108,35 @@ def _write_json(table: pa.Table, path: Path) -> None:
                 lines.write(json.dumps(row) + "\n")
 
 
+def changes_of(root: Path, total_bytes: int) -> list[Path]:
+    """Write files that change 4% of the rows of the Parquet files, and add some.
+
+    The keys are in two of the eight files.
+    """
+    folder = root / "loads" / f"changes-{total_bytes}"
+    folder.mkdir(parents=True, exist_ok=True)
+    count = max(1, total_bytes // _ROW_BYTES["parquet"] // _FILES)
+    paths = []
+    for number in range(2):
+        path = folder / f"{number}.parquet"
+        paths.append(path)
+        if path.exists():
+            continue
+        table, unfinished = rows(3 + number, count), path.with_suffix(".unfinished")
+        changed = table.filter(np.arange(count) % 20 < 3)
+        new = rows(900 + number, count // 64)
+        table = pa.concat_tables([changed, new])
+        amount = table.schema.get_field_index("amount")
+        table = table.set_column(amount, "amount", pc.add(table["amount"], 1))
+        pq.write_table(table, unfinished, compression="zstd", row_group_size=_GROUP_ROWS)
+        unfinished.rename(path)
+    return paths
+
+
 _FORMATS = {
     "load-parquet": "parquet",
     "load-partitioned": "parquet",
+    "load-merge": "parquet",
     "load-csv": "csv",
     "load-json": "json",
 }
@@ -128,6 +156,12 @@ class _Suite:
         self._catalog = open_catalog(self._root) if config is None else java_catalog(config)
         self._catalog.create_namespace_if_not_exists(NAMESPACE)
         self._name = f"{NAMESPACE}.{case.name.replace('-', '_')}"
+        self._merged: Table | None = None
+        if case.name == "load-merge":
+            self.prepare()
+            self._load()
+            self._merged = self._catalog.load_table(self._name)
+            self._paths = changes_of(self._root, case.total_bytes)
 
     def engines(self) -> dict[str, Callable[[], Any]]:
         """What to measure. Others come first, where they can do the same."""
@@ -140,6 +174,12 @@ class _Suite:
 
     def prepare(self) -> None:
         """Drop what the last run wrote."""
+        if self._merged is not None:
+            snapshot = self._merged.metadata.current_snapshot_id
+            table = self._catalog.load_table(self._name)
+            if table.metadata.current_snapshot_id != snapshot:
+                table.manage_snapshots().rollback_to_snapshot(snapshot).commit()
+            return
         if self._catalog.table_exists(self._name):
             self._catalog.purge_table(self._name)
         shutil.rmtree(self._out, ignore_errors=True)
@@ -152,6 +192,8 @@ class _Suite:
         options: dict[str, Any] = {}
         if self._case.name == "load-partitioned":
             options["partition_by"] = ["bucket(16, id)", "day(created_at)"]
+        if self._merged is not None:
+            options |= {"mode": "merge", "keys": "id"}
         if self._format != "parquet":
             options["schema"] = {"created_at": "timestamp"}  # text would be read as nanoseconds
         report = ice.load(
@@ -165,7 +207,7 @@ class _Suite:
         )
         assert isinstance(report, ice.LoadReport)
         return {
-            "rows": report.rows_inserted,
+            "rows": report.rows_inserted + report.rows_updated,
             "files": report.files_added,
             "bytes": report.bytes_written,
             "direct": getattr(report, "direct", False),

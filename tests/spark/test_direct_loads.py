@@ -59,6 +59,16 @@ _WRITERS: dict[str, Any] = {
 }
 
 
+# A merge gives the same rows as an append to an empty table.
+_MODES = pytest.mark.parametrize(
+    "mode",
+    [
+        pytest.param({}, id="append"),
+        pytest.param({"mode": "merge", "keys": "id"}, id="merge", marks=pytest.mark.slow),
+    ],
+)
+
+
 @pytest.fixture
 def no_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make a load fail that reads a source as a DataFrame."""
@@ -75,9 +85,10 @@ def many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(direct_source, "LEAST_BYTES_PER_TASK", 1000)
 
 
+@_MODES
 @pytest.mark.usefixtures("no_frames", "many_tasks")
-def test_every_format_and_a_table_are_read_by_the_tasks_that_write(
-    spark: Any, catalog: Catalog, tmp_path: Path
+def test_every_format_and_a_table_are_read_by_tasks(
+    spark: Any, catalog: Catalog, tmp_path: Path, mode: dict[str, Any]
 ) -> None:
     sources: list[Any] = []
     for number, (suffix, write) in enumerate(_WRITERS.items()):
@@ -86,10 +97,10 @@ def test_every_format_and_a_table_are_read_by_the_tasks_that_write(
     table = catalog.create_table("db.source", orders(0, 1).schema)
     ice.append(table, orders(len(_WRITERS) * _ROWS, _ROWS))
     sources.append("table:db.source")
-    report = _load(catalog, spark, sources, "db.t")
+    report = _load(catalog, spark, sources, "db.t", **mode)
     assert report.direct
     assert report.rows_read == report.rows_inserted == 6 * _ROWS
-    assert report.files_added > 1, "several tasks"
+    assert mode or report.files_added > 1, "several tasks"
     assert _rows(catalog, "db.t") == orders(0, 6 * _ROWS).to_pylist()
     assert report.peak_worker_bytes
     assert report.peak_bytes_held <= report.memory_limit_bytes
@@ -107,9 +118,10 @@ _RULES: dict[str, Any] = {
 }
 
 
+@_MODES
 @pytest.mark.usefixtures("no_frames", "many_tasks")
 def test_tasks_filter_rows_and_choose_columns_themselves(
-    spark: Any, catalog: Catalog, tmp_path: Path
+    spark: Any, catalog: Catalog, tmp_path: Path, mode: dict[str, Any]
 ) -> None:
     """The same rows as in this process, and no others are read from Parquet files and tables."""
     sources: list[Any] = []
@@ -119,17 +131,18 @@ def test_tasks_filter_rows_and_choose_columns_themselves(
     table = catalog.create_table("db.source", orders(0, 1).schema)
     ice.append(table, orders(len(_WRITERS) * _ROWS, _ROWS))
     sources.append("table:db.source")
-    report = _load(catalog, spark, sources, "db.t", **_RULES)
+    rules = {**_RULES, **mode}
+    report = _load(catalog, spark, sources, "db.t", **rules)
     assert report.direct
     assert report.rows_read == 6 * _ROWS
-    local = _load(catalog, None, sources, "db.local", engine="local", **_RULES)
+    local = _load(catalog, None, sources, "db.local", engine="local", **rules)
     assert (local.rows_read, local.rows_inserted) == (report.rows_read, report.rows_inserted)
     assert _rows(catalog, "db.t") == _rows(catalog, "db.local")
     schemas = [catalog.load_table(name).schema() for name in ("db.t", "db.local")]
     assert schemas[0].as_struct() == schemas[1].as_struct()
-    again = _load(catalog, spark, sources, "db.t", **_RULES)
-    assert again.status == "already loaded"
-    other = _load(catalog, spark, sources, "db.t", **{**_RULES, "where": "id = 1"})
+    again = _load(catalog, spark, sources, "db.t", **rules)
+    assert again.status == ("unchanged" if mode else "already loaded")
+    other = _load(catalog, spark, sources, "db.t", **{**rules, "where": "id = 1"})
     assert (other.status, other.rows_inserted) == ("loaded", 1)
 
 
@@ -166,6 +179,7 @@ def test_duckdb_runs_row_local_sql_in_tasks_of_a_merge(
             options = {**merge, "transform_engine": engine}
             report = _load(catalog, spark, tmp_path / "a.parquet", name, **options)
             assert (report.rows_inserted, report.rows_read) == (inserted, 50)
+            assert report.direct == (engine == "duckdb")
     assert _rows(catalog, "db.duckdb") == _rows(catalog, "db.spark")
 
 
@@ -205,7 +219,7 @@ def test_rules_are_the_same_where_rows_pass_through_spark(
     for name, source in (("db.file", tmp_path / "a.parquet"), ("db.frame", frame)):
         _load(catalog, spark, source, name, mode="merge", keys="key", **_RULES)
         report = _load(catalog, spark, source, name, mode="merge", keys="key", **_RULES)
-        assert not report.direct
+        assert report.direct == (name == "db.file")
         assert (report.rows_unchanged, report.rows_inserted) == (27, 0)
     assert _rows(catalog, "db.file") == _rows(catalog, "db.frame")
     _load(catalog, spark, tmp_path / "a.parquet", "db.direct", **_RULES)
@@ -263,14 +277,15 @@ def test_scattered_partitions_are_still_distributed_by_spark(
     assert _rows(catalog, "db.t") == orders(0, 4 * _ROWS).to_pylist()
 
 
+@_MODES
 @pytest.mark.usefixtures("no_frames", "many_tasks")
 def test_bad_records_are_skipped_by_tasks_and_stored_as_before(
-    spark: Any, catalog: Catalog, tmp_path: Path
+    spark: Any, catalog: Catalog, tmp_path: Path, mode: dict[str, Any]
 ) -> None:
     lines = [f"{number},{number}.5" for number in range(_ROWS)]
     lines[7], lines[2000] = "seven,1", "2000"
     (tmp_path / "a.csv").write_text("id,price\n" + "\n".join(lines) + "\n")
-    options: dict[str, Any] = {"schema": {"id": "long", "price": "double"}}
+    options: dict[str, Any] = {"schema": {"id": "long", "price": "double"}, **mode}
     with pytest.raises(ice.SourceError, match=r"a\.csv', line 9, .*'seven"):
         _load(catalog, spark, tmp_path / "a.csv", "db.t", **options)
     assert not catalog.table_exists("db.t")

@@ -35,21 +35,21 @@ def vending(store: LatencyProxy, tmp_path: Path) -> Iterator[Vending]:
 
 
 def _expire_for_the_first_tasks(
-    vending: Vending, monkeypatch: pytest.MonkeyPatch, module: Any
+    vending: Vending, monkeypatch: pytest.MonkeyPatch, module: Any, name: str = "map_in_arrow"
 ) -> list[int]:
     """Let all keys expire when the first job starts, until the catalog is asked for others.
 
     Returns:
         How many keys had been vended when each job began.
     """
-    real = module.map_in_arrow
+    real = getattr(module, name)
     jobs: list[int] = []
 
-    def map_in_arrow(*arguments: Any) -> Any:
+    def expire_first(*arguments: Any, **options: Any) -> Any:
         if not jobs:
             vending.store.expire_after(0)
         jobs.append(vending.vended)
-        return real(*arguments)
+        return real(*arguments, **options)
 
     def vend() -> dict[str, str]:
         if jobs:
@@ -57,7 +57,7 @@ def _expire_for_the_first_tasks(
         return vending.vend()
 
     vending.server.vended = vend
-    monkeypatch.setattr(module, "map_in_arrow", map_in_arrow)
+    monkeypatch.setattr(module, name, expire_first)
     return jobs
 
 
@@ -75,8 +75,9 @@ def test_an_append_begins_again(
     assert len(table.snapshots()) == 1
 
 
+@pytest.mark.parametrize("mode", ["append", "merge"])
 def test_a_load_reads_a_table_again_with_new_keys(
-    spark: Any, vending: Vending, monkeypatch: pytest.MonkeyPatch
+    spark: Any, vending: Vending, monkeypatch: pytest.MonkeyPatch, mode: Any
 ) -> None:
     append_orders(vending.server.backend.load_table("db.t"), 0, 10)
     vending.server.backend.create_table("db.copy", ORDERS)
@@ -86,10 +87,12 @@ def test_a_load_reads_a_table_again_with_new_keys(
         keys.extend(part.piece.context.io.properties["s3.access-key-id"] for part in parts)
         return encode_share(parts)
 
-    jobs = _expire_for_the_first_tasks(vending, monkeypatch, direct_rows)
+    job = "map_in_arrow" if mode == "append" else "map_shares"
+    jobs = _expire_for_the_first_tasks(vending, monkeypatch, direct_rows, job)
     monkeypatch.setattr(direct_rows, "encode_share", encode)
     source = {"table": "db.t"}
-    report = ice.load(source, "db.copy", catalog=vending.catalog, spark=spark, state="")
+    options: dict[str, Any] = {"mode": mode, "keys": "id" if mode == "merge" else None}
+    report = ice.load(source, "db.copy", catalog=vending.catalog, spark=spark, state="", **options)
     assert isinstance(report, ice.LoadReport)
     assert report.direct
     assert len(jobs) == len(keys) == 2

@@ -161,3 +161,33 @@ def test_tests_that_can_not_be_run_say_so(
     ice.append(table, pa.table({"id": [1]}))
     with pytest.raises(ice.InvalidArgumentError, match=message):
         run_spark_checks([Check.parse(told)], table, branch="main", spark=spark, memory=None)
+
+
+_SELECTED = """
+name: shop
+defaults: {memory: 64MB}
+loads:
+  orders:
+    source: orders.parquet
+    into: db.t
+    mode: MODE
+    KEYS
+    select: [{name: key, from: id}, country]
+    where: price > 3
+    partition_by: [country]
+    tests:
+      - unique: key
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["append", "merge"])
+def test_a_new_table_with_tests_has_the_selected_columns(
+    tmp_path: Path, catalog: SqlCatalog, spark: Any, mode: str
+) -> None:
+    keys = "keys: key" if mode == "merge" else ""
+    text = _SELECTED.replace("MODE", mode).replace("    KEYS\n", f"    {keys}\n" if keys else "")
+    (tmp_path / "pipeline.yaml").write_text(text)
+    pq.write_table(_orders((1, "NO", 1.0), (2, "SE", 5.0)), tmp_path / "orders.parquet")
+    _run(tmp_path, catalog, spark, "spark")
+    assert _rows(catalog, "db.t") == [{"key": 2, "country": "SE"}]

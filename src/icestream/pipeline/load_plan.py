@@ -69,8 +69,7 @@ class LoadPlan:
         files_predicted: Approximate number of data files to write.
         memory_limit_bytes: The memory limit; on Spark, the limit of each task.
         tasks: Number of tasks that run in parallel; None if unknown.
-        direct: On Spark, whether tasks would read the sources themselves, without rows in the JVM;
-            None if unknown.
+        direct: On Spark, whether tasks would read the sources themselves; None if unknown.
         route: On Spark, how the rows get to the table, and why; None if unknown.
         memory_bytes: The limit of all these tasks together; None if unknown.
         seconds_predicted: Approximate duration; None without an earlier load to compare with.

@@ -67,7 +67,10 @@ def _columns_on_spark(
 
     session = spark or session_of(spec)
     with contextlib.suppress(NotDirectError):
-        return direct_columns(spec, inputs, is_case_sensitive(session))
+        columns = direct_columns(spec, inputs, is_case_sensitive(session))
+        columns = spec.rules.schema(columns)
+        query = spec.task_query(columns, spec.memory_bytes)
+        return columns if query is None else query.schema(columns)
     source = source_frame(session, spec, inputs, None, spec.memory_bytes, stack)
     return arrow_schema(source.frame.schema)
 

@@ -89,6 +89,11 @@ class DirectSource:
         return cls(reader, parts, cores)
 
     @property
+    def schemas(self) -> tuple[pa.Schema, pa.Schema]:
+        """The columns before and after the rules."""
+        return self.reader.columns, self.reader.output
+
+    @property
     def bytes(self) -> int:
         """The size of all parts in storage."""
         return sum(part.bytes for part in self.parts)
@@ -120,8 +125,6 @@ def direct_columns(spec: LoadSpec, inputs: LoadInputs, case_sensitive: bool) -> 
     Raises:
         NotDirectError: If rows must pass through Spark.
     """
-    if spec.mode == "merge":
-        raise NotDirectError("a merge joins the keys of rows on Spark")
     if spec.transform is not None and spec.transform_engine == "spark":
         raise NotDirectError("Spark runs the transform")
     schemas = []

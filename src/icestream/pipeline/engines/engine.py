@@ -21,7 +21,8 @@ class Loaded:
         may_be_bad: Whether the sources may contain bad records.
         seconds_finishing: Seconds between the last row and the end of the commit; None if unknown.
         peak_worker_bytes: Peak resident size of a Python worker of Spark; None if unknown.
-        direct: Whether tasks of Spark read the sources themselves, without rows in the JVM.
+        direct: Whether tasks of Spark read the sources themselves. Rows then pass through the JVM
+            only in a merge, once.
     """
 
     write: WriteReport

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import icestream.spark as ice_spark
 from icestream.memory.budget import DEFAULT_MEMORY, parse_bytes
+from icestream.operations.merge.merge_options import MergeOptions
 from icestream.pipeline.engines.engine import Loaded
 from icestream.pipeline.engines.spark_files import FileFrames
 from icestream.pipeline.engines.spark_frame import SourceFrame, source_frame
@@ -27,6 +28,7 @@ from icestream.report.write_report import MergeReport, WriteReport
 from icestream.spark.setup.installed import pyspark_module
 from icestream.spark.setup.settings import MEMORY_SETTING, cores_of
 from icestream.spark.tasks.direct_write import SourceReader
+from icestream.spark.verbs.merge_frame import merge_rows
 from icestream.spark.writing.direct_rows import DirectRows
 from icestream.spark.writing.table_write import FrameWriteOptions
 from icestream.spark.writing.written_frame import Creation, is_case_sensitive, write_rows
@@ -129,14 +131,19 @@ class SparkEngine:
             "append" if spec.mode == "append" else "overwrite",
             memory=self.memory_bytes,
             case_sensitive=is_case_sensitive(self._spark),
-            **spec.write_options,
+            **spec.commit_options,
         )
-        if target.table is not None:
-            return write_rows(rows, target.table, None, options, creation=None)
-        target.check_new(spec)
-        target.make_namespace()
-        creation = Creation(spec.partition_by, spec.sort_by, dict(spec.table_properties))
-        return write_rows(rows, target.name, target.catalog, options, creation=creation)
+        creation = None
+        if target.table is None:
+            target.check_new(spec)
+            target.make_namespace()
+            creation = Creation(spec.partition_by, spec.sort_by, dict(spec.table_properties))
+        table = target.table or target.name
+        catalog = None if target.table is not None else target.catalog
+        if spec.mode == "merge":
+            merge = MergeOptions(**spec.merge_options, schema_mode=spec.schema_mode)
+            return merge_rows(rows, table, catalog, merge, options, creation=creation)
+        return write_rows(rows, table, catalog, options, creation=creation)
 
     def _verb(self, frame: DataFrame, target: LoadTarget) -> WriteReport:
         spec = self._spec
@@ -163,27 +170,34 @@ class SparkEngine:
         return cast(WriteReport, report)
 
     def _rows_read_direct(self, report: WriteReport, counts: Any) -> int | None:
-        if report.already_committed:
-            return 0
-        if self._spec.where is None and self._spec.transform is None:
-            return report.rows_inserted
-        return None if counts is None else int(sum(counts.value.values()))
+        counted = None if counts is None else int(sum(counts.value.values()))
+        return self._rows_of(report, counted)
 
     def _rows_read(
         self, report: WriteReport, source: SourceFrame, inputs: LoadInputs, counts: Any
     ) -> int | None:
-        """The number of rows read; None if unknown."""
+        if source.rows is not None and not report.already_committed:
+            return source.rows
+        counted = all(each.files is not None or each.spec.kind == "table" for each in inputs.inputs)
+        if counts is not None and counted and counts.value:
+            return self._rows_of(report, source.footer_rows + int(sum(counts.value.values())))
+        return self._rows_of(report, None)
+
+    def _rows_of(self, report: WriteReport, counted: int | None) -> int | None:
+        """The number of rows read; None if unknown.
+
+        Args:
+            report: The report of the write.
+            counted: The rows that tasks counted while they read, if they did.
+        """
         if report.already_committed:
             return 0
-        if source.rows is not None:
-            return source.rows
         spec = self._spec
         changes_rows = spec.transform is not None or spec.where is not None
         if not changes_rows and spec.mode != "merge":
             return report.rows_inserted
-        counted = all(each.files is not None or each.spec.kind == "table" for each in inputs.inputs)
-        if counts is not None and counted and counts.value:
-            return source.footer_rows + int(sum(counts.value.values()))
+        if counted is not None:
+            return counted
         simple = (spec.when_matched, spec.when_not_matched) == ("update", "insert")
         if not changes_rows and simple and spec.delete_when is None:
             assert isinstance(report, MergeReport)

@@ -1,9 +1,10 @@
-"""Decides how the rows of a load on Spark get to the table: read by the tasks that write them, or
-through a DataFrame.
+"""Decides how the rows of a load on Spark get to the table: read by icestream's tasks, or through a
+DataFrame.
 
 - Tasks read and write the rows of tables without partitions and sort order, and of tables whose
   `write.distribution-mode` is `none`.
 - With partitions, tasks read and write if that gives few or large files, by a sample of the rows.
+- In a merge, tasks read the rows and add keys, and Spark joins the keys.
 - Spark distributes the rows of a DataFrame for tables with a sort order, and for tables whose
   `write.distribution-mode` is `hash` or `range`.
 
@@ -29,6 +30,8 @@ from icestream.errors import (
     SchemaMismatchError,
     UnsupportedFeatureError,
 )
+from icestream.operations.merge.merge_options import MergeOptions
+from icestream.operations.merge.merge_plan import written_columns
 from icestream.operations.row_changes import is_partitioned
 from icestream.operations.write_files import write_target
 from icestream.pipeline.engines.direct_source import DirectSource, NotDirectError
@@ -43,6 +46,7 @@ from icestream.spark.writing.distribution import DISTRIBUTION_PROPERTY, table_mo
 from icestream.write.parquet.parquet_settings import ParquetSettings
 from icestream.write.partition.spec_text import partition_spec, sort_order
 from icestream.write.schema.schema_plan import plan_schema
+from icestream.write.target import WriteTarget
 
 _SENSIBLE_FILE_BYTES = 4 << 20
 _MOST_FILES_TIMES = 8  # of the number of files after a shuffle
@@ -66,7 +70,7 @@ class Route:
 
     @property
     def is_direct(self) -> bool:
-        """Whether the tasks that write the rows read them."""
+        """Whether tasks of icestream read the rows."""
         return self.reader is not None
 
 
@@ -97,12 +101,19 @@ def choose_route(
         )
     except NotDirectError as error:
         return Route(str(error))
+    if spec.mode == "merge":
+        refused = _refused_by_spark(target.name, source.reader.output)
+        if refused is not None:
+            return Route(refused)
     try:
         layout, source = _layout(spec, target, source)
     except SchemaMismatchError:
-        if _refused_by_spark(source, target.name) is not None:
+        if _refused_by_spark(target.name, *source.schemas) is not None:
             return Route("the columns do not fit the table", source.reader, source.shares())
         return Route("Spark casts the columns to the types of the table, or refuses them")
+    if spec.mode == "merge":
+        shares = source.shares()
+        return Route("tasks read the rows, and Spark joins their keys", source.reader, shares)
     return _Choice(source, layout, memory_bytes).route()
 
 
@@ -129,12 +140,21 @@ def _layout(
         return _Layout(target.name, schema, parts, order, properties), source
     table = write_target(target.table)
     try:
-        schema = plan_schema(table, columns, mode=spec.schema_mode).schema
+        schema = _planned(spec, table, columns)
     except SchemaMismatchError:
         # The table may have text where the sources have UUIDs, as a DataFrame would.
         source = replace(source, reader=replace(source.reader, for_spark=True))
-        schema = plan_schema(table, source.reader.schema, mode=spec.schema_mode).schema
+        schema = _planned(spec, table, source.reader.schema)
     return _Layout(table.table, schema, table.spec, table.sort_order, table.properties), source
+
+
+def _planned(spec: LoadSpec, table: WriteTarget, columns: pa.Schema) -> Schema:
+    """The schema of the table after the load."""
+    if spec.mode == "merge":
+        columns = written_columns(
+            MergeOptions(**spec.merge_options, schema_mode=spec.schema_mode), columns, table
+        )
+    return plan_schema(table, columns, mode=spec.schema_mode).schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +175,7 @@ class _Choice:
             return self._direct(f"tasks read and write the rows: distribution {mode}", shares)
         if len(shares) <= 1 and self.source.bytes <= MOST_BYTES_PER_TASK:
             return self._direct("one task reads and writes all rows", shares)
-        if (refused := _refused_by_spark(self.source, layout.table)) is not None:
+        if (refused := _refused_by_spark(layout.table, *self.source.schemas)) is not None:
             return self._direct(f"tasks read and write the rows: {refused}", shares)
         if mode == "range" or DISTRIBUTION_PROPERTY in layout.properties:
             return Route(f"Spark distributes the rows: distribution {mode}")
@@ -219,9 +239,9 @@ class _Choice:
         return Route(reason, self.source.reader, shares)
 
 
-def _refused_by_spark(source: DirectSource, table: str) -> str | None:
+def _refused_by_spark(table: str, *schemas: pa.Schema) -> str | None:
     try:
-        for columns in (source.reader.columns, source.reader.output):
+        for columns in schemas:
             spark_schema(columns, table=table)
     except MissingExtraError:  # a dry run does not need PySpark
         return None

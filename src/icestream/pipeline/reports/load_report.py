@@ -44,7 +44,8 @@ class LoadReport:
         bytes_spilled: Bytes written to temporary files.
         schema_changes: Descriptions of the changes to the table's schema.
         columns_discarded: Columns that were dropped.
-        direct: Whether tasks of Spark read the sources themselves, without rows in the JVM.
+        direct: Whether tasks of Spark read the sources themselves. Rows then pass through the JVM
+            only in a merge, once.
         peak_bytes_held: Peak of the bytes counted against the limit; on Spark, in one task.
         memory_limit_bytes: The memory limit; on Spark, the limit of each task.
         peak_driver_bytes: Peak resident size of this process so far.

@@ -250,9 +250,14 @@ class LoadSpec(TableLoad):
     @property
     def write_options(self) -> dict[str, Any]:
         """The arguments that the verb of the load takes."""
-        names = ("schema_mode", "branch", "properties", "load_id")
-        options = {name: getattr(self, name) for name in names}
+        options = self.commit_options
         return options | self.merge_options if self.mode == "merge" else options
+
+    @property
+    def commit_options(self) -> dict[str, Any]:
+        """The arguments that every verb takes."""
+        names = ("schema_mode", "branch", "properties", "load_id")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def merge_options(self) -> dict[str, Any]:

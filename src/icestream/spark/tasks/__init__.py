@@ -10,7 +10,7 @@ packing.py        packs many splits into few tasks
 file_shares.py    packs the data files of a table into shares
 task_plan.py      plans the tasks of a scan
 planned_frame.py  reads the shares of a plan, as a DataFrame
-direct_write.py   reads the share of a task and writes it, without rows in the JVM
+direct_write.py   reads the share of a task, and writes it or gives it to Spark with keys
 matched_rows.py   reads the rows of an update
 storage_tasks.py  lists folders and deletes files
 removal_task.py   removes rows of the files in a share

@@ -1,5 +1,7 @@
 """Tasks that read their share of the sources and write it, so that no row passes through the JVM.
 
+In a merge they do not write the rows. They add keys, and give the rows to Spark for the join.
+
 A share is a list of files, parts of files, and splits of tables. Spark sends each task its own
 share (`shares.py`). The reader and the writer of a task have one memory budget.
 """
@@ -9,12 +11,13 @@ from __future__ import annotations
 import pickle
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 import pyarrow as pa
 
 from icestream.memory.budget import MemoryBudget
+from icestream.operations.budget_shares import Budgets
 from icestream.read.order import TaskOrder
 from icestream.read.scan import read_splits
 from icestream.read.split import Split
@@ -22,6 +25,7 @@ from icestream.spark.arrow.conversion import SparkBatches
 from icestream.spark.tasks.shares import shares_in
 from icestream.spark.tasks.task_failure import note_error
 from icestream.spark.tasks.task_write import TaskWrite, answer
+from icestream.spark.tasks.worker_memory import note_base
 from icestream.write.rules.column_rules import ColumnRules
 from icestream.write.rules.duckdb_query import DuckdbQuery
 from icestream.write.sources.arrow_source import ArrowSource
@@ -29,6 +33,9 @@ from icestream.write.sources.bad_record import BadRecord, refuse
 from icestream.write.sources.file_rows import FileRows
 from icestream.write.sources.file_stream import fit_batch
 from icestream.write.sources.source_file import SourceFile
+
+RowsTask = Callable[[Iterable[pa.RecordBatch], MemoryBudget | None], Iterator[pa.RecordBatch]]
+"""In a task: what to do with its rows, given the budget that reading them is charged to, if any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +102,24 @@ class SourceReader:
         """The schema of the batches that are written."""
         return SparkBatches(self.output).schema if self.for_spark else self.output
 
-    def read(self, parts: Iterable[SourcePart], budget: MemoryBudget) -> Iterator[pa.RecordBatch]:
+    def read(
+        self,
+        parts: Iterable[SourcePart],
+        budget: MemoryBudget,
+        of_tables: MemoryBudget | None = None,
+    ) -> Iterator[pa.RecordBatch]:
         """Read parts, one after the other, with all rows and columns.
 
-        Memory: what the readers of files and tables take from the budget.
+        Args:
+            parts: The parts.
+            budget: The budget that reading is charged to.
+            of_tables: The budget for tables, if it differs.
+
+        Memory: half of the budget for files; for tables, all of theirs.
         """
         for source, group in groupby(parts, key=lambda part: part.source):
-            for batch in self._read(source, [part.piece for part in group], budget):
+            own = of_tables if of_tables is not None and source not in self.files else budget
+            for batch in self._read(source, [part.piece for part in group], own):
                 fitted = fit_batch(batch, self.columns)
                 del batch
                 yield fitted
@@ -170,6 +188,48 @@ class DirectWrite:
                 del rows
             if self.on_read is not None:
                 self.on_read(number, count)
+
+
+@dataclass(frozen=True, slots=True)
+class DirectMap:
+    """The work of a task that reads its share and gives the rows to Spark: plain data.
+
+    Attributes:
+        task: What to do with the rows.
+        reader: Reads the parts of a share.
+        schema: The columns of the rows, in types of Spark.
+        memory_bytes: The memory limit of the task.
+        on_read: Called with the number of a share and its row count after it was read.
+
+    Memory: reading takes half of the limit. With a query, half of the limit is for DuckDB, and
+        reading takes half of the rest.
+    """
+
+    task: RowsTask
+    reader: SourceReader
+    schema: pa.Schema
+    memory_bytes: int
+    on_read: Callable[[int, int], None] | None = None
+
+    def __call__(self, number: int, share: bytes) -> Iterator[pa.RecordBatch]:
+        """For `map_shares`."""
+        note_base()
+        budget = MemoryBudget(self.reader.own_bytes(self.memory_bytes))
+        reader = replace(self.reader, for_spark=True)
+        with note_error():  # DuckDB reads the first rows here
+            source = reader.shape(self._rows(number, share, budget))
+        with source:
+            yield from self.task((fit_batch(batch, self.schema) for batch in source), budget)
+
+    def _rows(self, number: int, share: bytes, budget: MemoryBudget) -> Iterator[pa.RecordBatch]:
+        count = 0
+        of_tables = Budgets.of(budget, shares=2).scan
+        for rows in self.reader.read(decode_share(share), budget, of_tables):
+            count += rows.num_rows
+            yield rows
+            del rows
+        if self.on_read is not None:
+            self.on_read(number, count)
 
 
 def _pass_over(bad: BadRecord) -> None:

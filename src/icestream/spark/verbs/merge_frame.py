@@ -48,14 +48,19 @@ from icestream.spark.arrow.frame_schema import arrow_schema, refuse_case_clashes
 from icestream.spark.setup.settings import cores_of
 from icestream.spark.writing.keyed_frame import KeyedFrame
 from icestream.spark.writing.merge_job import run_merge
-from icestream.spark.writing.store_assignment import assigned
 from icestream.spark.writing.table_write import (
     FrameWriteOptions,
     delete_leftovers,
     undone_if_refused,
 )
 from icestream.spark.writing.write_jobs import write_jobs
-from icestream.spark.writing.written_frame import Creation, find_table, frame_options
+from icestream.spark.writing.written_frame import (
+    Creation,
+    FrameRows,
+    Rows,
+    find_table,
+    frame_options,
+)
 from icestream.write.schema.schema_plan import SchemaMode, SchemaPlan, plan_schema
 from icestream.write.table_writer import TableWriter
 from icestream.write.target import WriteTarget
@@ -138,7 +143,6 @@ def merge(
         isolation=isolation,
         schema_mode=schema_mode,
     )
-    options.check()
     memory_bytes, case_sensitive = frame_options(frame, memory)
     write_options = FrameWriteOptions(
         "overwrite",
@@ -149,13 +153,35 @@ def merge(
         load_id=load_id,
         case_sensitive=case_sensitive,
     )
-    write_options.check()
     creation = Creation.of(create, partition_by, sort_by, table_properties)
-    stream = arrow_schema(frame.schema, untyped=True)
+    return merge_rows(FrameRows(frame), table, catalog, options, write_options, creation=creation)
+
+
+def merge_rows(
+    rows: Rows,
+    table: str | Table,
+    catalog: str | Catalog | None,
+    options: MergeOptions,
+    write: FrameWriteOptions,
+    *,
+    creation: Creation | None,
+) -> MergeReport:
+    """Merge rows and commit the result, as one snapshot: see `merge`.
+
+    The rows are read and merged again if another writer has changed the schema or created the table
+    in the meantime, or if the credentials of the tasks expired.
+    """
+    options.check()
+    write.check()
+    stream = rows.schema
 
     def run() -> MergeReport:
         place = _Place.of(find_table(table, catalog, stream, creation))
-        return _SparkMerge(frame, place, options, write_options).run()
+        try:
+            return _SparkMerge(rows, place, options, write).run()
+        except CredentialsExpiredError:
+            rows.renew()
+            raise
 
     return run_again(run, on=(SchemaConflictError, TableCreatedError, CredentialsExpiredError))
 
@@ -209,10 +235,10 @@ class _SparkMerge:
     """One attempt at a merge."""
 
     def __init__(
-        self, frame: DataFrame, place: _Place, options: MergeOptions, write: FrameWriteOptions
+        self, rows: Rows, place: _Place, options: MergeOptions, write: FrameWriteOptions
     ) -> None:
         self._began = time.monotonic()
-        self._frame = frame
+        self._rows = rows
         self._place = place
         self._options = place.options(options)
         self._branch = write.branch or MAIN_BRANCH
@@ -234,12 +260,12 @@ class _SparkMerge:
             report = self._operation(self._place.table, AppliedChanges()).run_files((), None)
             return self._report(report, {"write_mode": self._options.write_mode or "copy-on-write"})
         known = base if self._place.new is None else None
-        self._frame = assigned(self._frame, known, self._options.schema_mode)
+        self._rows = self._rows.assigned(known, self._options.schema_mode)
         plan, schema_plan = self._plan(base)
         target = base.with_schema(schema_plan.schema)
         work = MergeWork(plan, target, self._branch, KeyHash(), self._write.memory)
         in_flight = InFlightWrite(target, operation="merge")
-        with write_jobs(self._frame.sparkSession, target, f"merge into {target.table}"):
+        with write_jobs(self._rows.spark, target, f"merge into {target.table}"):
             files, row_filter, part = self._run_jobs(work, in_flight)
         with undone_if_refused(target):
             report = self._commit(work, files, row_filter, part)
@@ -249,18 +275,19 @@ class _SparkMerge:
         return self._report(report, self._facts(work, files, part), schema_plan, part)
 
     def _plan(self, base: WriteTarget) -> tuple[MergePlan, SchemaPlan]:
-        stream = arrow_schema(self._frame.schema)
+        stream = self._rows.schema
         if not self._write.case_sensitive:
             known = base.schema if self._place.new is None else None
             refuse_case_clashes(stream, known, table=base.table)
         columns = written_columns(self._options, stream, base)
         schema_plan = plan_schema(base, columns, mode=self._options.schema_mode)
-        return MergePlan.of(self._options, stream, base, schema_plan.schema), schema_plan
+        in_spark = arrow_schema(self._rows.columns)
+        return MergePlan.of(self._options, in_spark, base, schema_plan.schema), schema_plan
 
     def _run_jobs(
         self, work: MergeWork, in_flight: InFlightWrite
     ) -> tuple[KeptTasks, BooleanExpression, WorkerPart]:
-        self._source = source = KeyedFrame(self._frame, work)
+        self._source = source = KeyedFrame(self._rows, work)
         try:
             key_range = source.check()
             live = self._live(work)
@@ -273,7 +300,7 @@ class _SparkMerge:
                 return files, row_filter, WorkerPart()
             in_flight.mark()
             files.extend(live.tasks(live.ask(row_filter)))
-            spark = self._frame.sparkSession
+            spark = self._rows.spark
             return files, row_filter, run_merge(spark, source, work, files, cores_of(spark))
         finally:
             source.close()
@@ -342,6 +369,7 @@ class _SparkMerge:
             loosened = loosened_in_words(schema_plan.schema, part.written.loosened)
             known["schema_changes"] = (*schema_plan.changes, *loosened)
             known["columns_discarded"] = schema_plan.discarded
-            known["peak_bytes_held"] = part.peak_bytes
+            read_bytes = self._source.peak_bytes if self._source is not None else 0
+            known["peak_bytes_held"] = max(part.peak_bytes, read_bytes)
             known["worker_peak_bytes"], known["worker_base_bytes"] = part.worker
         return MergeReport(**known, **facts)

@@ -1,7 +1,7 @@
 """Writing frames: tasks write files, and the driver commits them.
 
 A write is planned against the table, its frame is distributed to tasks, each task writes its rows,
-and the driver commits all files as one snapshot. A merge first adds keys to the frame and joins
+and the driver commits all files as one snapshot. A merge first adds keys to the rows and joins
 them with the keys in the table's files.
 
 ```

@@ -1,4 +1,4 @@
-"""Rows that tasks read and write themselves: see `icestream.spark.tasks.direct_write`."""
+"""Rows that tasks read themselves: see `icestream.spark.tasks.direct_write`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,17 @@ import pyarrow as pa
 from icestream.catalogs.credentials import credentials_of, renew
 from icestream.catalogs.redaction import error_text
 from icestream.read.split import Split
-from icestream.spark.arrow.frame_schema import map_in_arrow
-from icestream.spark.tasks.direct_write import DirectWrite, SourcePart, SourceReader, encode_share
-from icestream.spark.tasks.shares import shares_frame
+from icestream.spark.arrow.frame_schema import arrow_schema, map_in_arrow
+from icestream.spark.arrow.types import spark_schema
+from icestream.spark.tasks.direct_write import (
+    DirectMap,
+    DirectWrite,
+    RowsTask,
+    SourcePart,
+    SourceReader,
+    encode_share,
+)
+from icestream.spark.tasks.shares import map_shares, shares_frame
 from icestream.spark.tasks.shown_work import NamedTask
 from icestream.spark.tasks.task_write import ANSWER_SCHEMA
 from icestream.spark.writing.table_write import PlannedWrite
@@ -24,6 +32,7 @@ from icestream.write.target import WriteTarget
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 _log = logging.getLogger(__name__)
 
@@ -49,9 +58,24 @@ class DirectRows:
         """The columns of the rows."""
         return self.reader.schema
 
+    @property
+    def columns(self) -> StructType:
+        """The columns of the rows in Spark.
+
+        Raises:
+            UnsupportedFeatureError: If Spark has no type for a column.
+        """
+        return spark_schema(self.reader.output, table="the sources")
+
     def assigned(self, target: WriteTarget | None, mode: SchemaMode) -> DirectRows:
         """The rows as they are: the writer fits them to the table."""
         return self
+
+    def mapped(self, task: RowsTask, schema: StructType, memory_bytes: int) -> DataFrame:
+        """A frame with what a task makes of the rows that it reads. Each task reads one share."""
+        work = DirectMap(task, self.reader, arrow_schema(self.columns), memory_bytes, self.on_read)
+        shares = [encode_share(parts) for parts in self.shares or ((),)]
+        return map_shares(self.spark, shares, work, schema, name="icestream read")
 
     @contextmanager
     def answers(self, planned: PlannedWrite) -> Iterator[DataFrame | None]:

@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from icestream.errors import DuplicateKeysError, InvalidDataError
+from icestream.memory.budget import MemoryBudget
 from icestream.operations.merge.keys.key_hash import Keys
 from icestream.operations.merge.keys.key_index import Sieve
 from icestream.operations.merge.keys.key_range import KeyRange
 from icestream.operations.merge.merge_work import KEY_FIELDS, MergeWork
-from icestream.spark.arrow.frame_schema import map_in_arrow, quoted_in
+from icestream.spark.arrow.frame_schema import quoted_in
 from icestream.spark.setup.installed import pyspark_module
 from icestream.spark.tasks.plain_record import decode, encode
 from icestream.spark.tasks.task_failure import note_error
 from icestream.spark.tasks.worker_memory import note_base
+from icestream.spark.writing.written_frame import Rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,6 +47,7 @@ class _Facts:
     nulls: int
     bytes: int
     bounds: list[tuple[Any, Any] | bool]
+    peak_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,9 @@ class _Keyed:
 
     work: MergeWork
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(
+        self, batches: Iterable[pa.RecordBatch], budget: MemoryBudget | None
+    ) -> Iterator[pa.RecordBatch]:
         note_base()
         rows = nulls = size = 0
         key_range = KeyRange(self.work.plan.key)
@@ -65,7 +70,8 @@ class _Keyed:
                 nulls += batch.column(KEY_NAMES[0]).null_count
                 size += batch.nbytes
                 yield _with_facts(batch, pa.nulls(batch.num_rows, pa.binary()))
-        facts = encode(_Facts(rows, nulls, size, key_range.bounds()))
+        peak = 0 if budget is None else budget.peak_bytes
+        facts = encode(_Facts(rows, nulls, size, key_range.bounds(), peak))
         nothing = [pa.nulls(1, field.type) for field in schema]
         names = schema.names
         yield _with_facts(pa.RecordBatch.from_arrays(nothing, names), pa.array([facts]))
@@ -96,14 +102,14 @@ class KeyedFrame:
     """The frame of a merge.
 
     Spark computes the frame once and keeps it in memory and on disk. Otherwise a frame that is not
-    deterministic could have different rows in each job of the merge.
+    deterministic could have different rows in each job of the merge, and files could change.
 
     Args:
-        frame: The caller's frame.
+        rows: The rows to merge.
         work: The merge.
     """
 
-    def __init__(self, frame: DataFrame, work: MergeWork) -> None:
+    def __init__(self, rows: Rows, work: MergeWork) -> None:
         self._functions = pyspark_module("pyspark.sql.functions")
         types = pyspark_module("pyspark.sql.types")
         self._work = work
@@ -111,9 +117,9 @@ class KeyedFrame:
         kinds = (types.LongType(), types.LongType(), types.BinaryType())
         own = [types.StructField(*each) for each in zip(KEY_NAMES, kinds, strict=True)]
         own.append(types.StructField(_FACTS, types.BinaryType()))
-        given = (types.StructField(f.name, f.dataType, True) for f in frame.schema.fields)
+        given = (types.StructField(f.name, f.dataType, True) for f in rows.columns.fields)
         schema = types.StructType([*given, *own])
-        keyed = map_in_arrow(frame, _Keyed(work.for_workers()), schema)
+        keyed = rows.mapped(_Keyed(work.for_workers()), schema, work.memory_bytes)
         if work.plan.options.on_duplicate == "last":
             keyed = keyed.withColumn(_ORDER, self._functions.monotonically_increasing_id())
         self._persisted = keyed.persist()
@@ -125,6 +131,7 @@ class KeyedFrame:
         self.has_null_keys = False
         self.is_small = False
         self.rows_superseded = 0
+        self.peak_bytes = 0
 
     def close(self) -> None:
         """Release the rows that Spark keeps."""
@@ -145,6 +152,7 @@ class KeyedFrame:
         self.rows = sum(each.rows for each in facts)
         self.bytes = size = sum(each.bytes for each in facts)
         self.row_bytes = size / max(1, self.rows)
+        self.peak_bytes = max((each.peak_bytes for each in facts), default=0)
         self.is_small = size <= _FEW_BYTES
         if self.is_small:
             self.frame = self._kept = self._kept.coalesce(1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
@@ -23,6 +23,7 @@ from icestream.operations.write_files import write_target
 from icestream.report.write_report import WriteReport
 from icestream.spark.arrow.frame_schema import arrow_schema, map_in_arrow
 from icestream.spark.setup.settings import MEMORY_SETTING
+from icestream.spark.tasks.direct_write import RowsTask
 from icestream.spark.tasks.shown_work import NamedTask
 from icestream.spark.tasks.task_write import ANSWER_PARTS, ANSWER_SCHEMA, TaskResult, run_tasks
 from icestream.spark.writing.distribution import Distribution, check_distribution, distribute
@@ -34,6 +35,7 @@ from icestream.write.target import WriteTarget
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 _CASE_SETTING = "spark.sql.caseSensitive"
 
@@ -144,8 +146,17 @@ class Rows(Protocol):
         """The columns of the rows."""
         ...
 
+    @property
+    def columns(self) -> StructType:
+        """The columns of the rows in Spark. Spark may have no type for some."""
+        ...
+
     def assigned(self, target: WriteTarget | None, mode: SchemaMode) -> Rows:
         """The rows with types that a table accepts. The target is None for a new table."""
+        ...
+
+    def mapped(self, task: RowsTask, schema: StructType, memory_bytes: int) -> DataFrame:
+        """A frame with what a task makes of its rows, which it gets with the types of `columns`."""
         ...
 
     def answers(self, planned: PlannedWrite) -> AbstractContextManager[DataFrame | None]:
@@ -182,9 +193,18 @@ class FrameRows:
         """The columns of the frame, as tasks get them."""
         return arrow_schema(self.frame.schema, untyped=not self.is_assigned)
 
+    @property
+    def columns(self) -> StructType:
+        """The columns of the frame."""
+        return self.frame.schema
+
     def assigned(self, target: WriteTarget | None, mode: SchemaMode) -> FrameRows:
         """The frame, cast as Spark assigns values to the columns of a table."""
         return FrameRows(assigned(self.frame, target, mode), self.distribution, is_assigned=True)
+
+    def mapped(self, task: RowsTask, schema: StructType, memory_bytes: int) -> DataFrame:
+        """A frame with what a task makes of its rows."""
+        return map_in_arrow(self.frame, _OfFrame(task), schema)
 
     @contextmanager
     def answers(self, planned: PlannedWrite) -> Iterator[DataFrame]:
@@ -196,6 +216,16 @@ class FrameRows:
 
     def renew(self) -> None:
         """Do nothing: the credentials in a frame are those of its reader."""
+
+
+@dataclass(frozen=True, slots=True)
+class _OfFrame:
+    """In a task: does its work on rows that Spark has read."""
+
+    task: RowsTask
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return self.task(batches, None)
 
 
 def write_frame(
