@@ -67,7 +67,7 @@ class CompactWorkers:
         mark()
         with write_jobs(self._spark, target, f"compact {target.table}"):
             parts, retried = run_tasks(answers, WorkerPart, *ANSWER_PARTS)
-        part = replace(sum(parts, WorkerPart()), retried=retried)
+        part = WorkerPart.joined(parts, retried=retried)
         delete_unused(target, part)
         self._peak_bytes = max(self._peak_bytes, part.peak_bytes)
         return part.written

@@ -79,7 +79,7 @@ class RowWorkers:
         base.mark()
         with write_jobs(self.spark, base.target, f"{what} {base.target.table}"):
             parts, retried = run_tasks(answers, WorkerPart, *ANSWER_PARTS)
-        part = replace(sum(parts, WorkerPart()), retried=retried)
+        part = WorkerPart.joined(parts, retried=retried)
         delete_unused(base.target, part)
         self._peak_bytes = max(self._peak_bytes, part.peak_bytes)
         self._worker = max(self._worker, part.worker)
