@@ -12,6 +12,8 @@ task_plan.py      plans the tasks of a scan
 planned_frame.py  reads the shares of a plan, as a DataFrame
 direct_write.py   reads the share of a task and writes it, without rows in the JVM
 matched_rows.py   reads the rows of an update
+manifest_tasks.py   reads the manifests of large tables
+manifest_answer.py  encodes the files found in manifests
 storage_tasks.py  lists folders and deletes files
 removal_task.py   removes rows of the files in a share
 task_write.py     writes the rows of a task, and returns its result to the driver
