@@ -60,17 +60,17 @@ class FoundColumns:
     statistics: tuple[Mapping[int, _Column], ...]
 
 
-def encoded_files(found: Iterable[FoundFile], wanted: Statistics) -> Iterator[bytes]:
+def encoded_files(files: Iterable[FoundFile], wanted: Statistics) -> Iterator[bytes]:
     """In a task: encode files, many at a time. There is at least one result.
 
     Args:
-        found: The files.
+        files: The files.
         wanted: The statistics to keep.
 
     Memory: 40,000 values.
     """
     batch = _Batch(wanted)
-    for each in found:
+    for each in files:
         batch.add(each)
         if batch.values >= _VALUES_PER_ANSWER:
             yield batch.encoded()
@@ -105,8 +105,8 @@ class _Batch:
         self._statistics: list[list[Mapping[int, Any]]] = []
         self.values = 0
 
-    def add(self, found: FoundFile) -> None:
-        file = found.file
+    def add(self, entry: FoundFile) -> None:
+        file = entry.file
         self._rows.append(
             (
                 self._place(file),
@@ -114,8 +114,8 @@ class _Batch:
                 file.file_format.value,
                 file.record_count,
                 file.file_size_in_bytes,
-                found.sequence_number,
-                found.all_rows_match,
+                entry.sequence_number,
+                entry.all_rows_match,
             )
         )
         self.values += _PLAIN_VALUES
@@ -129,7 +129,7 @@ class _Batch:
         by_kind = list(zip(*self._statistics, strict=True))
         by_kind += [()] * (len(_KINDS) - len(by_kind))
         place, path, file_format, rows, size, sequence, whole = columns
-        found = FoundColumns(
+        answer = FoundColumns(
             tuple((spec_id, partition) for _, spec_id, partition in self._places.values()),
             place,
             path,
@@ -140,7 +140,7 @@ class _Batch:
             whole,
             tuple(_by_column(values) for values in by_kind),
         )
-        return zlib.compress(encode(found), 1)
+        return zlib.compress(encode(answer), 1)
 
     def _place(self, file: DataFile) -> int:
         partition: Record = file.partition

@@ -179,10 +179,10 @@ class _Reading:
         with note_error():
             budget = MemoryBudget(self.memory_bytes)
             files = MetadataFiles(self.io, self.table, budget, self.policy, threading.Event())
-            found = find_files(_manifests(share), files, FileTest(self.file_filter), at_once=8)
-            with closing(found):
+            entries = find_files(_manifests(share), files, FileTest(self.file_filter), at_once=8)
+            with closing(entries):
                 before: bytes | None = None
-                for answer in encoded_files(found, self.statistics):
+                for answer in encoded_files(entries, self.statistics):
                     if before is not None:
                         yield _row(number, False, before)
                     before = answer
