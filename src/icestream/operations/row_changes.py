@@ -64,11 +64,7 @@ class EverythingRemoved:
     """
 
     workers: Workers | None = None
-
-    @property
-    def shares(self) -> int:
-        """One: files with deletes are counted before anything else is read."""
-        return 1
+    shares = 1
 
     def apply(self, base: Base, writer: TableWriter) -> AppliedChanges:
         """Remove every data file, together with its delete files."""
@@ -226,11 +222,7 @@ class WrittenPartitionsRemoved:
     """
 
     workers: Workers | None = None
-
-    @property
-    def shares(self) -> int:
-        """Two, for reading and writing."""
-        return 2
+    shares = 2
 
     def apply(self, base: Base, writer: TableWriter) -> AppliedChanges:
         """Remove files of these partitions; read the files that have another spec."""
