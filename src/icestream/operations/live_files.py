@@ -17,6 +17,7 @@ from icestream.memory.budget import MemoryBudget
 from icestream.operations.kept_tasks import KeptTasks
 from icestream.read.deletes.position_set import PositionSet
 from icestream.read.located import Located, read_located
+from icestream.read.plan.found_files import NO_STATISTICS, ManifestWorkers, Statistics
 from icestream.read.plan.scan_plan import plan_tasks
 from icestream.read.request import ScanRequest, request
 from icestream.read.scan import read_tasks
@@ -31,11 +32,13 @@ class LiveFiles:
         target: The table.
         branch: The branch.
         budget: The memory budget for reading.
+        workers: Read data manifests; by default this process does.
     """
 
     target: WriteTarget
     branch: str
     budget: MemoryBudget
+    workers: ManifestWorkers | None = None
 
     @property
     def schema(self) -> Schema:
@@ -51,14 +54,22 @@ class LiveFiles:
         exists = self.branch in self.target.metadata.refs
         return request(self._scan(), where=where, branch=self.branch if exists else None)
 
-    def tasks(self, scan: ScanRequest) -> Iterator[FileScanTask]:
+    def tasks(
+        self,
+        scan: ScanRequest,
+        statistics: Statistics = NO_STATISTICS,
+    ) -> Iterator[FileScanTask]:
         """The data files that may have rows for a request, one by one, with their delete files.
 
         The statistics of tasks take much memory: put tasks that you keep into `KeptTasks`.
+
+        Args:
+            scan: The request.
+            statistics: The statistics that you need. With workers, tasks lack others.
         """
         if self.branch not in self.target.metadata.refs:
             return iter(())
-        return plan_tasks(scan, budget=self.budget)
+        return plan_tasks(scan, budget=self.budget, workers=self.workers, statistics=statistics)
 
     def rows(
         self, tasks: Sequence[FileScanTask], columns: Sequence[str] | None = None

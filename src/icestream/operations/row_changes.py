@@ -33,6 +33,7 @@ from icestream.operations.kept_tasks import KeptTasks
 from icestream.operations.live_files import LiveFiles
 from icestream.operations.write_parts import AppliedChanges, Base, WorkerPart
 from icestream.read.plan.file_predicate import all_rows_match
+from icestream.read.plan.found_files import ManifestWorkers, Statistics
 from icestream.read.project.row_filter import compile_filter, null_stays
 from icestream.read.request import ScanRequest
 from icestream.write.new_file import NewFile
@@ -54,14 +55,20 @@ class NoRowChanges:
         return AppliedChanges()
 
 
+@dataclass(frozen=True, slots=True)
 class EverythingRemoved:
-    """Removes all rows."""
+    """Removes all rows.
 
+    Args:
+        workers: Read manifests; by default this process does.
+    """
+
+    workers: Workers | None = None
     shares = 1
 
     def apply(self, base: Base, writer: TableWriter) -> AppliedChanges:
         """Remove every data file, together with its delete files."""
-        live = LiveFiles(base.target, base.branch, base.budgets.scan)
+        live = live_files(base, self.workers)
         with closing(KeptTasks(live.budget)) as tasks:
             tasks.extend(live.tasks(live.ask()))
             return AppliedChanges(
@@ -73,7 +80,14 @@ class EverythingRemoved:
 
 
 class Workers(Protocol):
-    """Removes rows of files in other processes."""
+    """Removes rows of files in other processes.
+
+    Attributes:
+        manifests: Reads data manifests in other processes.
+    """
+
+    @property
+    def manifests(self) -> ManifestWorkers: ...
 
     def remove(
         self, rows: MatchingRows, base: Base, files: KeptTasks, first_whole: int
@@ -114,7 +128,7 @@ class MatchingRemoved:
 
         In merge-on-read mode, a delete keeps these others and deletes matching rows by position.
         """
-        live = LiveFiles(base.target, base.branch, base.budgets.scan)
+        live = live_files(base, self.workers)
         scan = live.ask(null_stays(live.ask(self.where).context.row_filter))
         row_filter = scan.context.row_filter
         conflict_filter = seen(base, row_filter)
@@ -122,8 +136,10 @@ class MatchingRemoved:
             base.target, _DELETE_MODE
         )
         removal = MatchingRows(row_filter, by_position)
+        used = extract_field_ids(bind(live.schema, row_filter, True))
+        statistics = Statistics(columns=frozenset(used))
         with closing(KeptTasks(live.budget)) as whole, closing(KeptTasks(live.budget)) as undecided:
-            for task in live.tasks(scan):
+            for task in live.tasks(scan, statistics):
                 (whole if _all_go(scan, task, live.schema) else undecided).add(task)
             if self.workers is None:
                 applied = removal.remove(live, writer, undecided, whole)
@@ -194,13 +210,18 @@ class MatchingRows:
             return files.rewrite(live, writer, compile_filter(self.row_filter, live.schema, True))
 
 
+@dataclass(frozen=True, slots=True)
 class WrittenPartitionsRemoved:
     """Removes the previous rows of the partitions that the operation writes to.
 
     A row is removed if the operation wrote to its partition under the current spec, even if its
     file has another spec. An empty stream removes nothing.
+
+    Args:
+        workers: Read manifests; by default this process does.
     """
 
+    workers: Workers | None = None
     shares = 2
 
     def apply(self, base: Base, writer: TableWriter) -> AppliedChanges:
@@ -208,7 +229,7 @@ class WrittenPartitionsRemoved:
         partitioner, spec_id = writer.partitioner, base.target.spec.spec_id
         keys = {comparable(partitioner.key(number)) for number in range(len(partitioner))}
         keys |= _keys_of(base.files, spec_id, base.target.table)
-        live = LiveFiles(base.target, base.branch, base.budgets.scan)
+        live = live_files(base, self.workers)
 
         def goes(batch: pa.RecordBatch) -> pa.Array:
             numbers, rows = np.unique(partitioner.ids(writer.conform(batch)), return_inverse=True)
@@ -294,6 +315,17 @@ class _LosingFiles:
             deleted_from=tuple(deleted_from),
             rows=rows + live.count(self.whole),
         )
+
+
+def live_files(base: Base, workers: Workers | None = None) -> LiveFiles:
+    """The files of the table that an operation starts from.
+
+    Args:
+        base: The table.
+        workers: Read manifests; by default this process does.
+    """
+    manifests = None if workers is None else workers.manifests
+    return LiveFiles(base.target, base.branch, base.budgets.scan, manifests)
 
 
 def merges_on_read(target: WriteTarget, mode_property: str) -> bool:

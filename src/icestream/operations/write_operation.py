@@ -144,7 +144,7 @@ class WriteOperation:
             if self.intake.looks_late:
                 base = _newest(base, landing.refresh())
             applied = self.changes.apply(base, writer)
-            written = writer.close() + applied.written
+            written = Written.joined((writer.close(), applied.written))
             in_flight.add(file.path for file in written.files)
             in_flight.add(file.file_path for file in written.deletes)
             change = self._change(writer, written, before, applied, base, schema)
@@ -191,7 +191,7 @@ class WriteOperation:
         rewrites = self.operation == Operation.DELETE and bool(written.files)
         deletes = (*applied.deletes, *written.deletes)
         schema = schema or evolved(writer.target, written.loosened)
-        written = before + written
+        written = Written.joined((before, written))
         return Change(
             operation=Operation.OVERWRITE if rewrites else self.operation,
             branch=base.branch,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -108,20 +108,22 @@ class WorkerPart:
     retried: bool = False
     worker: tuple[int, int] = (0, 0)
 
-    def __add__(self, other: WorkerPart) -> WorkerPart:
-        return WorkerPart(
-            self.written + other.written,
-            self.removed + other.removed,
-            self.deleted_from + other.deleted_from,
-            self.updated + other.updated,
-            self.deleted + other.deleted,
-            self.unchanged + other.unchanged,
-            self.kept + other.kept,
-            self.matched + other.matched,
-            self.unmatched + other.unmatched,
-            max(self.peak_bytes, other.peak_bytes),
-            self.retried or other.retried,
-            max(self.worker, other.worker),
+    @classmethod
+    def joined(cls, parts: Sequence[WorkerPart], *, retried: bool) -> WorkerPart:
+        """The results of all workers as one, in time linear in the number of files."""
+        return cls(
+            Written.joined(part.written for part in parts),
+            tuple(number for part in parts for number in part.removed),
+            tuple(number for part in parts for number in part.deleted_from),
+            sum(part.updated for part in parts),
+            sum(part.deleted for part in parts),
+            sum(part.unchanged for part in parts),
+            sum(part.kept for part in parts),
+            sum(part.matched for part in parts),
+            sum(part.unmatched for part in parts),
+            max((part.peak_bytes for part in parts), default=0),
+            retried,
+            max((part.worker for part in parts), default=(0, 0)),
         )
 
 

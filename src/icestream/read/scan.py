@@ -21,6 +21,7 @@ from icestream.read.deliver.batch_merge import BatchMerge
 from icestream.read.explain import explain
 from icestream.read.observed_scan import ObservedScan
 from icestream.read.order import ArrivalOrder, Order, TaskOrder
+from icestream.read.plan.found_files import ManifestWorkers
 from icestream.read.plan.scan_plan import SplitPlan, TaskSplits
 from icestream.read.plan.splitting import cut, target_of
 from icestream.read.project.origin import delivered_schema
@@ -244,6 +245,7 @@ class Scan:
         self._context = context
         self.schema = delivered_schema(context)
         self._closed = False
+        self._workers: ManifestWorkers | None = None
         self._running: weakref.WeakKeyDictionary[BatchMerge, ObservedScan]
         self._running = weakref.WeakKeyDictionary()
         self._last: BatchMerge | None = None
@@ -334,7 +336,13 @@ class Scan:
         if self._splits is not None:
             return self._splits
         assert self._request is not None
-        return SplitPlan(self._request, budget=self._memory, policy=self._policy, stopped=stopped)
+        return SplitPlan(
+            self._request,
+            budget=self._memory,
+            policy=self._policy,
+            stopped=stopped,
+            workers=self._workers,
+        )
 
     def _whole_files(self) -> Iterator[Split]:
         plan = self._plan(threading.Event())
@@ -388,6 +396,12 @@ class Scan:
             policy=self._policy,
             stopped=stopped,
         )
+
+
+def planned_by(planned: Scan, workers: ManifestWorkers) -> Scan:
+    """Let workers read the data manifests of a scan, if there are enough of them."""
+    planned._workers = workers
+    return planned
 
 
 def _batch_rows(batch_size: int | None, order: Order) -> int:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Protocol
 
 from pyiceberg.expressions import AlwaysFalse, BooleanExpression
+from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import FileScanTask, Table, TableProperties
 from pyiceberg.table.refs import MAIN_BRANCH
@@ -29,6 +30,7 @@ from icestream.operations.upkeep.groups import Group, Grouping, target_bytes_of
 from icestream.operations.upkeep.manifest_entries import ManifestEntries
 from icestream.operations.write_options import check_properties
 from icestream.read.plan.file_predicate import file_test
+from icestream.read.plan.found_files import NO_STATISTICS, ManifestWorkers, Statistics
 from icestream.report.upkeep_report import CompactReport
 from icestream.write.table_writer import TableWriter, Written, refuse_unwritable
 from icestream.write.target import WriteTarget
@@ -98,9 +100,13 @@ class GroupWorkers(Protocol):
 
     Attributes:
         targets_per_group: Maximum size of a group, in target sizes.
+        manifests: Reads data manifests in other processes.
     """
 
     targets_per_group: int
+
+    @property
+    def manifests(self) -> ManifestWorkers: ...
 
     def rewrite(
         self, target: WriteTarget, branch: str, group: Group, mark: Callable[[], None]
@@ -197,7 +203,8 @@ class _Compaction:
         self._base_snapshot_id = check_branch(metadata, branch, table=self._landing.name)
         self._target = WriteTarget.of(table)
         refuse_unwritable(self._target)
-        self._live = LiveFiles(self._target, branch, read_budget)
+        manifests = None if workers is None else workers.manifests
+        self._live = LiveFiles(self._target, branch, read_budget, manifests)
         self._totals = _Totals()
         self._snapshot_ids: list[int] = []
         self._conflicts: list[CommitConflictError] = []
@@ -226,10 +233,15 @@ class _Compaction:
         )
         if self._workers is not None:
             grouping = replace(grouping, targets_per_group=self._workers.targets_per_group)
+        statistics = NO_STATISTICS
         if where is not None:
+            used = extract_field_ids(bind(self._live.schema, row_filter, True))
+            statistics = Statistics(columns=frozenset(used))
             selects = file_test(target.metadata, row_filter, case_sensitive=True)
             grouping = replace(grouping, selects=selects)
-        self._groups = grouping.groups(self._recorded(self._live.tasks(self._live.ask())))
+        self._groups = grouping.groups(
+            self._recorded(self._live.tasks(self._live.ask(), statistics))
+        )
 
     def _recorded(self, tasks: Iterable[FileScanTask]) -> Iterator[FileScanTask]:
         """Pass on the tasks, and record the delete files of each."""

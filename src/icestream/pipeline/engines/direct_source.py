@@ -11,6 +11,8 @@ from icestream.errors import SchemaMismatchError
 from icestream.pipeline.inputs.load_input import LoadInput, LoadInputs
 from icestream.pipeline.inputs.table_increment import scan_point, schema_scan
 from icestream.pipeline.request.load_spec import LoadSpec
+from icestream.read.plan.found_files import ManifestWorkers
+from icestream.read.scan import planned_by
 from icestream.read.split import Split
 from icestream.spark.tasks.direct_write import SourcePart, SourceReader
 from icestream.spark.tasks.packing import MOST_BYTES_PER_TASK, pack, wanted_tasks
@@ -52,6 +54,7 @@ class DirectSource:
         cores: int,
         memory_bytes: int,
         case_sensitive: bool,
+        workers: ManifestWorkers | None = None,
     ) -> DirectSource:
         """Cut the sources of a load.
 
@@ -61,6 +64,7 @@ class DirectSource:
             cores: Number of tasks that run at once.
             memory_bytes: Memory limit of each task, and of planning.
             case_sensitive: Whether columns may differ only by case.
+            workers: Read the manifests of tables; by default this process does.
 
         Raises:
             NotDirectError: If rows must pass through Spark.
@@ -78,7 +82,7 @@ class DirectSource:
         for number, each in enumerate(inputs.inputs):
             pieces: Sequence[SourceFile | Split] = ()
             if each.files is None:
-                pieces = _splits(each, memory_bytes, tasks, needed)
+                pieces = _splits(each, memory_bytes, tasks, needed, workers)
             elif each.files.files:
                 rows = replace(each, memory_bytes=own_bytes).rows
                 files[number] = replace(rows, needed=needed)
@@ -157,13 +161,19 @@ def _cut(each: LoadInput, rows: FileRows, fair_bytes: int) -> list[SourceFile]:
 
 
 def _splits(
-    each: LoadInput, memory_bytes: int, tasks: int, needed: frozenset[str] | None
+    each: LoadInput,
+    memory_bytes: int,
+    tasks: int,
+    needed: frozenset[str] | None,
+    workers: ManifestWorkers | None,
 ) -> list[Split]:
     """The splits of a table, small enough to keep all tasks busy."""
     assert each.point is not None
     scanned = scan_point(each.spec, each.point, memory=memory_bytes, needed=needed)
     if scanned is None:
         return []
+    if workers is not None:
+        scanned = planned_by(scanned, workers)
     splits = scanned.splits()
     target = max(LEAST_BYTES_PER_TASK, sum(split.bytes for split in splits) // tasks)
     if any(split.bytes > target for split in splits):

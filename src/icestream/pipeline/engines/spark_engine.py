@@ -28,6 +28,7 @@ from icestream.report.write_report import MergeReport, WriteReport
 from icestream.spark.setup.installed import pyspark_module
 from icestream.spark.setup.settings import MEMORY_SETTING, cores_of
 from icestream.spark.tasks.direct_write import SourceReader
+from icestream.spark.tasks.manifest_tasks import SparkManifests
 from icestream.spark.verbs.merge_frame import merge_rows
 from icestream.spark.writing.direct_rows import DirectRows
 from icestream.spark.writing.table_write import FrameWriteOptions
@@ -69,6 +70,7 @@ class SparkEngine:
             cores=cores_of(self._spark),
             memory_bytes=self.memory_bytes,
             case_sensitive=is_case_sensitive(self._spark),
+            workers=SparkManifests(self._spark, self.memory_bytes),
         )
         if route.reader is not None:
             with SparkWatch(self._spark, self._progress, counts) as watch:

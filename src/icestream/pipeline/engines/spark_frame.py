@@ -31,11 +31,13 @@ from icestream.pipeline.inputs.postgres_source import open_postgres, postgres_sc
 from icestream.pipeline.inputs.table_increment import scan_point, schema_scan
 from icestream.pipeline.request.load_spec import LoadSpec
 from icestream.pipeline.request.source_spec import SourceSpec
+from icestream.read.scan import planned_by
 from icestream.spark.arrow.conversion import SparkBatches
 from icestream.spark.arrow.frame_schema import arrow_schema, map_in_arrow, quoted
 from icestream.spark.arrow.types import spark_schema
 from icestream.spark.setup.installed import is_classic, pyspark_module
 from icestream.spark.setup.registration import session_defaults
+from icestream.spark.tasks.manifest_tasks import SparkManifests
 from icestream.spark.tasks.task_failure import note_error
 from icestream.spark.tasks.task_plan import plan_tasks
 from icestream.write.rules.column_rules import ColumnRules
@@ -188,6 +190,7 @@ def _table(
     if scanned is None:
         schema = spark_schema(schema_scan(each.spec, each.point).schema, table=name)
         return spark.createDataFrame([], schema)
+    scanned = planned_by(scanned, SparkManifests(spark, memory_bytes))
     plan = plan_tasks(scanned, session_defaults(spark), memory_bytes=memory_bytes)
     return planned_frame(spark, plan, spark_schema(scanned.schema, table=name), on_read)
 

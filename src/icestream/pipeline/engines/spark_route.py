@@ -39,6 +39,7 @@ from icestream.pipeline.engines.partition_sample import PartitionSample, sample_
 from icestream.pipeline.inputs.load_input import LoadInputs
 from icestream.pipeline.inputs.load_target import LoadTarget
 from icestream.pipeline.request.load_spec import LoadSpec
+from icestream.read.plan.found_files import ManifestWorkers
 from icestream.spark.arrow.types import spark_schema
 from icestream.spark.tasks.direct_write import SourcePart, SourceReader
 from icestream.spark.tasks.packing import MOST_BYTES_PER_TASK
@@ -82,6 +83,7 @@ def choose_route(
     cores: int,
     memory_bytes: int,
     case_sensitive: bool = False,
+    workers: ManifestWorkers | None = None,
 ) -> Route:
     """Decide how the rows of a load get to the table.
 
@@ -92,12 +94,18 @@ def choose_route(
         cores: Number of tasks that run at once.
         memory_bytes: Memory limit of each task, and of the sample.
         case_sensitive: Whether columns may differ only by case.
+        workers: Read the manifests of tables; by default this process does.
 
     Memory: the lists of files and splits, and one batch of rows.
     """
     try:
         source = DirectSource.of(
-            spec, inputs, cores=cores, memory_bytes=memory_bytes, case_sensitive=case_sensitive
+            spec,
+            inputs,
+            cores=cores,
+            memory_bytes=memory_bytes,
+            case_sensitive=case_sensitive,
+            workers=workers,
         )
     except NotDirectError as error:
         return Route(str(error))

@@ -8,24 +8,21 @@ which supports planning by a REST catalog.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Protocol
 
 from pyiceberg.expressions import AlwaysFalse, AlwaysTrue
 from pyiceberg.manifest import (
-    INITIAL_SEQUENCE_NUMBER,
     DataFile,
     DataFileContent,
     ManifestContent,
-    ManifestEntry,
     ManifestFile,
 )
 from pyiceberg.table import DataScan, FileScanTask
-from pyiceberg.typedef import Record
 
-from icestream.catalogs._pyiceberg.manifests import Metrics, exact_manifests, metrics_evaluator
+from icestream.catalogs._pyiceberg.manifests import exact_manifests
 from icestream.errors import (
     CatalogError,
     CorruptFileError,
@@ -43,11 +40,18 @@ from icestream.read.plan.file_predicate import (
     file_test,
     has_uuid_partition,
 )
+from icestream.read.plan.found_files import (
+    NO_STATISTICS,
+    FileFilter,
+    FileTest,
+    FoundFile,
+    ManifestWorkers,
+    Statistics,
+    find_files,
+)
 from icestream.read.plan.manifests import Content, MetadataFiles, metadata_files
 from icestream.read.request import ScanRequest
 from icestream.read.split import DeleteFile
-
-_KNOWN_PARTITIONS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +84,18 @@ def open_planner(
     budget: MemoryBudget,
     policy: RetryPolicy,
     stopped: threading.Event,
+    workers: ManifestWorkers | None = None,
+    statistics: Statistics = NO_STATISTICS,
 ) -> Planner:
     """Start to plan a scan. This reads the manifests of delete files.
+
+    Args:
+        request: The scan.
+        budget: The budget for the bytes that planning holds.
+        policy: The policy for retries.
+        stopped: Ends retries when it is set.
+        workers: Read data manifests; by default this process does.
+        statistics: The statistics that planned files must have. With workers they lack others.
 
     Raises:
         FileMissingError: If a metadata file does not exist.
@@ -92,28 +106,34 @@ def open_planner(
     if type(scan).plan_files is not DataScan.plan_files or _is_planned_by_the_catalog(scan):
         return TaskPlanner(request)
     files = MetadataFiles(scan.io, request.context.table, budget, policy, stopped)
-    return ManifestPlanner(request, files)
+    return ManifestPlanner(request, files, workers, statistics)
 
 
 class ManifestPlanner:
     """Plans from manifests, in the order of the manifest list and of each manifest's entries.
 
     Memory: the manifest list, the index of delete files (which spills), and a chunk of the manifest
-        that is being read. On an object store, also up to 8 MB of manifests fetched ahead.
+        that is being read. On an object store, also up to 8 MB of manifests fetched ahead. With
+        workers, what these return instead.
     """
 
-    def __init__(self, request: ScanRequest, files: MetadataFiles) -> None:
+    def __init__(
+        self,
+        request: ScanRequest,
+        files: MetadataFiles,
+        workers: ManifestWorkers | None = None,
+        statistics: Statistics = NO_STATISTICS,
+    ) -> None:
         scan = request.data_scan
         self._files = files
-        self._metadata = scan.table_metadata
-        self._row_filter = scan.row_filter
-        self._case_sensitive = scan.case_sensitive
-        self._tests: dict[int, PartitionTest] = {}
-        self._matches: dict[tuple[object, ...], Match] = {}
-        self._metrics = self._metrics_test(scan)
+        self._workers = workers
+        self._statistics = statistics
+        self._specs = scan.table_metadata.specs()
+        self._filter = FileFilter.of(scan)
+        self._test = FileTest(self._filter)
         self._deletes = DeleteIndex(files.budget)
         self._list: Content | None = None
-        self._entries: Generator[ManifestEntry] | None = None
+        self._found: Generator[FoundFile] | None = None
         snapshot = scan.snapshot()
         try:
             if snapshot is not None:
@@ -126,19 +146,18 @@ class ManifestPlanner:
     def __iter__(self) -> Iterator[PlannedFile]:
         if self._list is None:
             return
-        self._entries = self._files.entries_of(self._manifests(ManifestContent.DATA), at_once=1)
-        for entry in self._entries:
-            file = entry.data_file
-            match = self._match(file)
-            if match is Match.NONE or not self._metrics(file):
-                continue
-            sequence_number = entry.sequence_number or INITIAL_SEQUENCE_NUMBER
-            yield PlannedFile(file, self._deletes.of(file, sequence_number), match is Match.ALL)
+        manifests = self._manifests(ManifestContent.DATA)
+        if self._workers is None:
+            self._found = find_files(manifests, self._files, self._test)
+        else:
+            self._found = self._workers.find(manifests, self._files, self._filter, self._statistics)
+        for file, sequence_number, all_match in self._found:
+            yield PlannedFile(file, self._deletes.of(file, sequence_number), all_match)
 
     def close(self) -> None:
         """Release all bytes, and end the iteration."""
-        if self._entries is not None:
-            self._entries.close()
+        if self._found is not None:
+            self._found.close()
         self._deletes.close()
         if self._list is not None:
             self._list.close()
@@ -156,11 +175,10 @@ class ManifestPlanner:
             for manifest in self._manifests(ManifestContent.DELETES)
             if (manifest.sequence_number or 0) >= oldest
         )
-        specs = self._metadata.specs()
         with closing(self._files.entries_of(manifests, at_once=8)) as entries:
             for entry in entries:
-                if self._match(entry.data_file) is not Match.NONE:
-                    spec = specs.get(entry.data_file.spec_id)
+                if self._test.by_partition(entry.data_file) is not Match.NONE:
+                    spec = self._specs.get(entry.data_file.spec_id)
                     self._deletes.add(entry, len(spec.fields) if spec is not None else 0)
         self._deletes.seal()
 
@@ -171,51 +189,21 @@ class ManifestPlanner:
             if (
                 manifest.content == content
                 and (manifest.has_added_files() or manifest.has_existing_files())
-                and self._test(manifest.partition_spec_id).manifest(manifest)
+                and self._of_spec(manifest.partition_spec_id).manifest(manifest)
             ):
                 yield manifest
 
-    def _test(self, spec_id: int) -> PartitionTest:
-        if spec_id not in self._tests:
-            spec = self._metadata.specs().get(spec_id)
-            if spec is None:
-                assert self._list is not None
-                raise CorruptFileError(
-                    f"{self._list.path}, a metadata file of {self._files.table}, names partition "
-                    f"spec {spec_id}, which the table does not have. Restore the file, or roll the "
-                    "table back to a snapshot that does not need it",
-                    path=self._list.path,
-                )
-            self._tests[spec_id] = PartitionTest(
-                self._metadata.schema(),
-                spec,
-                self._row_filter,
-                case_sensitive=self._case_sensitive,
-            )
-        return self._tests[spec_id]
-
-    def _match(self, file: DataFile) -> Match:
-        """Which rows of a file match, judged by its partition. Cached for each partition."""
-        partition: Record = file.partition
-        key = (file.spec_id, *(partition[n] for n in range(len(partition))))
-        known = self._matches.get(key)
-        if known is None:
-            if len(self._matches) == _KNOWN_PARTITIONS:
-                self._matches.clear()
-            known = self._matches[key] = self._test(file.spec_id).partition(partition)
-        return known
-
-    def _metrics_test(self, scan: DataScan) -> Callable[[DataFile], bool]:
-        with_empty = str(scan.options.get("include_empty_files", "false")).lower() == "true"
-        if isinstance(self._row_filter, AlwaysTrue):
-            return lambda file: with_empty or file.record_count != 0
-        might_match = metrics_evaluator(
-            self._metadata.schema(),
-            self._row_filter,
-            self._case_sensitive,
-            include_empty_files=with_empty,
-        )
-        return lambda file: might_match(cast(Metrics, file))
+    def _of_spec(self, spec_id: int) -> PartitionTest:
+        try:
+            return self._test.of_spec(spec_id)
+        except KeyError as error:
+            assert self._list is not None
+            raise CorruptFileError(
+                f"{self._list.path}, a metadata file of {self._files.table}, names partition "
+                f"spec {spec_id}, which the table does not have. Restore the file, or roll the "
+                "table back to a snapshot that does not need it",
+                path=self._list.path,
+            ) from error
 
 
 class TaskPlanner:

@@ -19,6 +19,7 @@ from pyiceberg.typedef import Record
 from icestream.errors import UnsupportedFeatureError
 from icestream.memory.budget import MemoryBudget
 from icestream.read.decode.files import RetryPolicy
+from icestream.read.plan.found_files import NO_STATISTICS, ManifestWorkers, Statistics
 from icestream.read.plan.planner import PlannedFile, Planner, open_planner, planned_tasks
 from icestream.read.project.origin import PartitionUnion
 from icestream.read.request import ScanRequest
@@ -39,6 +40,7 @@ class SplitPlan:
         budget: The budget for the bytes that planning holds.
         policy: The policy for retries.
         stopped: Ends retries when it is set.
+        workers: Read data manifests; by default this process does.
 
     Raises:
         UnsupportedFeatureError: If the scan needs equality deletes or files in an unsupported
@@ -52,11 +54,14 @@ class SplitPlan:
         budget: MemoryBudget,
         policy: RetryPolicy,
         stopped: threading.Event,
+        workers: ManifestWorkers | None = None,
     ) -> None:
         self._request = request
         self._planner: Planner | None = None
         if not isinstance(request.data_scan.row_filter, AlwaysFalse) and request.limit != 0:
-            self._planner = open_planner(request, budget=budget, policy=policy, stopped=stopped)
+            self._planner = open_planner(
+                request, budget=budget, policy=policy, stopped=stopped, workers=workers
+            )
 
     def __iter__(self) -> Iterator[Split]:
         if self._planner is not None:
@@ -68,12 +73,20 @@ class SplitPlan:
             self._planner.close()
 
 
-def plan_tasks(request: ScanRequest, *, budget: MemoryBudget) -> Iterator[FileScanTask]:
+def plan_tasks(
+    request: ScanRequest,
+    *,
+    budget: MemoryBudget,
+    workers: ManifestWorkers | None = None,
+    statistics: Statistics = NO_STATISTICS,
+) -> Iterator[FileScanTask]:
     """Plan a scan as PyIceberg's tasks: data files with the deletes that apply.
 
     Args:
         request: The scan.
         budget: The budget for the bytes that planning holds.
+        workers: Read data manifests; by default this process does.
+        statistics: The statistics that the files must have. With workers they lack others.
 
     Raises:
         UnsupportedFeatureError: If equality deletes apply to one of the files.
@@ -81,7 +94,14 @@ def plan_tasks(request: ScanRequest, *, budget: MemoryBudget) -> Iterator[FileSc
     if isinstance(request.data_scan.row_filter, AlwaysFalse):
         return
     policy, stopped = RetryPolicy(), threading.Event()
-    planner = open_planner(request, budget=budget, policy=policy, stopped=stopped)
+    planner = open_planner(
+        request,
+        budget=budget,
+        policy=policy,
+        stopped=stopped,
+        workers=workers,
+        statistics=statistics,
+    )
     with closing(planner):
         for planned in planner:
             residual = AlwaysTrue() if planned.all_rows_match else request.context.row_filter

@@ -36,3 +36,8 @@ def pyspark_module(name: str = "pyspark") -> ModuleType:
 def is_classic(spark: Any) -> bool:
     """Whether a session is a classic one, as opposed to Spark Connect."""
     return ".connect." not in type(spark).__module__
+
+
+def runs_here(spark: Any) -> bool:
+    """Whether the tasks of a session certainly run on this machine, and see its local disk."""
+    return is_classic(spark) and bool(spark.sparkContext.master.startswith("local"))

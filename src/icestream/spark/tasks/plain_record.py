@@ -5,7 +5,8 @@ caller names, so a forged result can be wrong but cannot run code.
 
 | tag | value |
 |---|---|
-| `t`, `l`, `s` | tuple, list, frozenset |
+| `p` | tuple of text, numbers, booleans and nulls |
+| `t`, `l`, `s` | other tuple, list, frozenset |
 | `m` | dict, as pairs |
 | `b` | bytes, in base64 |
 | `n`, `d`, `dt`, `tm`, `u` | decimal, date, datetime, time, UUID, as text |
@@ -59,6 +60,7 @@ _UNREADABLE = (
     RecursionError,
 )
 _PLAIN = (type(None), bool, int, float, str)
+_PLAIN_TYPES = frozenset(_PLAIN)
 _Result = TypeVar("_Result")
 
 
@@ -105,6 +107,8 @@ def _tagged(value: Any) -> Any:
         value = value.value
     if type(value) in _PLAIN:
         return value
+    if type(value) is tuple and _PLAIN_TYPES.issuperset(map(type, value)):
+        return ["p", *value]
     if isinstance(value, bytes):
         return ["b", base64.b64encode(value).decode("ascii")]
     for tag, kind in _SEQUENCES.items():
@@ -130,6 +134,10 @@ def _value(tagged: Any, known: dict[str, type]) -> Any:
             raise ValueError("a result has an object without a tag")
         return tagged
     tag, rest = tagged[0], tagged[1:]
+    if tag == "p":  # decoded as a whole, because the columns of a result can be long
+        if not _PLAIN_TYPES.issuperset(map(type, rest)):
+            raise ValueError("a tuple of plain values has other values")
+        return tuple(rest)
     if tag == "b":
         return base64.b64decode(rest[0], validate=True)
     if tag in _TEXTS:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyiceberg.io import FileIO
 
 from icestream.operations.upkeep.folder import Folder, Storage, StoredFile, delete_stored
-from icestream.spark.setup.installed import is_classic
+from icestream.spark.setup.installed import runs_here
 from icestream.spark.setup.settings import cores_of
 from icestream.spark.tasks.packing import wanted_tasks
 from icestream.spark.tasks.shares import map_shares
@@ -53,7 +53,7 @@ class SparkStorage(Storage):
         self._spark = spark
         self._io = io
         self._tasks = wanted_tasks(cores_of(spark))
-        self._is_here = is_classic(spark) and spark.sparkContext.master.startswith("local")
+        self._is_here = runs_here(spark)
 
     def files(self, folder: Folder) -> Iterator[StoredFile]:
         """All files below a folder.

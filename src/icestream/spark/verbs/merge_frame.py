@@ -43,9 +43,11 @@ from icestream.operations.merge.merge_work import MergeWork
 from icestream.operations.write_files import write_target
 from icestream.operations.write_operation import WriteOperation
 from icestream.operations.write_parts import AppliedChanges, Base, WorkerPart
+from icestream.read.plan.found_files import Statistics
 from icestream.report.write_report import MergeReport, WriteReport
 from icestream.spark.arrow.frame_schema import arrow_schema, refuse_case_clashes
 from icestream.spark.setup.settings import cores_of
+from icestream.spark.tasks.manifest_tasks import SparkManifests
 from icestream.spark.writing.keyed_frame import KeyedFrame
 from icestream.spark.writing.merge_job import run_merge
 from icestream.spark.writing.table_write import (
@@ -299,14 +301,16 @@ class _SparkMerge:
             if not source.rows:
                 return files, row_filter, WorkerPart()
             in_flight.mark()
-            files.extend(live.tasks(live.ask(row_filter)))
+            statistics = Statistics(work.plan.key.ids, column_sizes=work.plan.on_read)
+            files.extend(live.tasks(live.ask(row_filter), statistics))
             spark = self._rows.spark
             return files, row_filter, run_merge(spark, source, work, files, cores_of(spark))
         finally:
             source.close()
 
     def _live(self, work: MergeWork) -> LiveFiles:
-        return LiveFiles(work.target, work.branch, MemoryBudget(work.memory_bytes))
+        manifests = SparkManifests(self._rows.spark, work.memory_bytes)
+        return LiveFiles(work.target, work.branch, MemoryBudget(work.memory_bytes), manifests)
 
     def _commit(
         self, work: MergeWork, files: KeptTasks, row_filter: BooleanExpression, part: WorkerPart

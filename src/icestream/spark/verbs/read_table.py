@@ -12,10 +12,11 @@ from pyiceberg.table import Table
 
 from icestream.catalogs.lookup import load_table
 from icestream.memory.budget import parse_bytes
-from icestream.read.scan import scan
+from icestream.read.scan import planned_by, scan
 from icestream.spark.arrow.types import spark_schema
 from icestream.spark.setup.installed import pyspark_module
 from icestream.spark.setup.registration import session_defaults
+from icestream.spark.tasks.manifest_tasks import SparkManifests
 from icestream.spark.tasks.planned_frame import planned_frame
 from icestream.spark.tasks.shown_work import read_name
 from icestream.spark.tasks.task_plan import plan_tasks
@@ -88,8 +89,13 @@ def read(
         case_sensitive=case_sensitive,
     )
     schema = spark_schema(planned.schema, table=".".join(loaded.name()))
+    defaults = session_defaults(spark)
+    manifests = SparkManifests(spark, memory_bytes or defaults.memory_bytes)
     plan = plan_tasks(
-        planned, session_defaults(spark), memory_bytes=memory_bytes, split_bytes=split_bytes
+        planned_by(planned, manifests),
+        defaults,
+        memory_bytes=memory_bytes,
+        split_bytes=split_bytes,
     )
     name = read_name(".".join(loaded.name()), planned.schema.names, where)
     return planned_frame(spark, plan, schema, name=name)

@@ -21,6 +21,7 @@ from icestream.operations.write_parts import WorkerPart
 from icestream.report.upkeep_report import CompactReport
 from icestream.spark.setup.settings import cores_of
 from icestream.spark.tasks.file_shares import FileShare
+from icestream.spark.tasks.manifest_tasks import SparkManifests
 from icestream.spark.tasks.packing import wanted_tasks
 from icestream.spark.tasks.shares import map_shares
 from icestream.spark.tasks.task_write import ANSWER_PARTS, ANSWER_SCHEMA, run_tasks
@@ -51,6 +52,7 @@ class CompactWorkers:
         self._spark = spark
         self._memory_bytes = memory_bytes
         self._peak_bytes = 0
+        self.manifests = SparkManifests(spark, memory_bytes)
         tasks = wanted_tasks(cores_of(spark))
         self.targets_per_group = max(TARGETS_PER_GROUP, tasks * _TARGETS_PER_PART)
 
@@ -67,7 +69,7 @@ class CompactWorkers:
         mark()
         with write_jobs(self._spark, target, f"compact {target.table}"):
             parts, retried = run_tasks(answers, WorkerPart, *ANSWER_PARTS)
-        part = replace(sum(parts, WorkerPart()), retried=retried)
+        part = WorkerPart.joined(parts, retried=retried)
         delete_unused(target, part)
         self._peak_bytes = max(self._peak_bytes, part.peak_bytes)
         return part.written

@@ -146,7 +146,7 @@ def run_merge(
         ordered.select(*(quoted(name) for name in columns)), AppliedRows(work), ANSWER_SCHEMA
     )
     parts, retried = run_tasks(answers, WorkerPart, *ANSWER_PARTS)
-    return replace(sum(parts, WorkerPart()), retried=retried)
+    return WorkerPart.joined(parts, retried=retried)
 
 
 def _tasks(size: int, cores: int) -> int:

@@ -19,6 +19,7 @@ from icestream.operations.write_parts import Base, WorkerPart
 from icestream.report.write_report import WriteReport
 from icestream.spark.setup.settings import cores_of
 from icestream.spark.tasks.file_shares import FileShare, file_shares
+from icestream.spark.tasks.manifest_tasks import SparkManifests
 from icestream.spark.tasks.packing import wanted_tasks
 from icestream.spark.tasks.removal_task import RemovalWork
 from icestream.spark.tasks.shares import map_shares
@@ -51,6 +52,7 @@ class RowWorkers:
     def __init__(self, spark: SparkSession, memory_bytes: int) -> None:
         self.spark = spark
         self.memory_bytes = memory_bytes
+        self.manifests = SparkManifests(spark, memory_bytes)
         self._peak_bytes = 0
         self._worker = (0, 0)
 
@@ -79,7 +81,7 @@ class RowWorkers:
         base.mark()
         with write_jobs(self.spark, base.target, f"{what} {base.target.table}"):
             parts, retried = run_tasks(answers, WorkerPart, *ANSWER_PARTS)
-        part = replace(sum(parts, WorkerPart()), retried=retried)
+        part = WorkerPart.joined(parts, retried=retried)
         delete_unused(base.target, part)
         self._peak_bytes = max(self._peak_bytes, part.peak_bytes)
         self._worker = max(self._worker, part.worker)

@@ -154,7 +154,7 @@ class PlannedWrite:
             CommitConflictError: If the commit was refused because of another change.
             CommitUnknownError: If the outcome of the commit is unknown. No file is deleted.
         """
-        written = sum((result.written for result in results), Written())
+        written = Written.joined(result.written for result in results)
         schema = evolved(self.target, written.loosened)
         with undone_if_refused(self.target):
             if isinstance(into, Catalog):

@@ -23,7 +23,6 @@ from pyiceberg.schema import Schema
 
 from icestream.errors import InvalidArgumentError, UnknownColumnError, UnsupportedFeatureError
 from icestream.operations.kept_tasks import KeptTasks
-from icestream.operations.live_files import LiveFiles
 from icestream.operations.merge.keys.key_columns import KeyColumns
 from icestream.operations.merge.keys.key_hash import KeyHash
 from icestream.operations.merge.merge_options import MergeOptions
@@ -35,8 +34,9 @@ from icestream.operations.merge.merge_work import (
     MergeWork,
 )
 from icestream.operations.merge.row_shape import with_required
-from icestream.operations.row_changes import merges_on_read, seen
+from icestream.operations.row_changes import live_files, merges_on_read, seen
 from icestream.operations.write_parts import AppliedChanges, Base, WorkerPart
+from icestream.read.plan.found_files import Statistics
 from icestream.read.project.row_filter import null_stays
 from icestream.spark.arrow.frame_schema import arrow_schema, map_in_arrow
 from icestream.spark.arrow.types import spark_schema
@@ -100,7 +100,7 @@ class RowsUpdated:
 
     def apply(self, base: Base, writer: TableWriter) -> AppliedChanges:
         """Rewrite the files with rows that change, or delete these rows by position."""
-        live = LiveFiles(base.target, base.branch, base.budgets.scan)
+        live = live_files(base, self._workers)
         row_filter: BooleanExpression = AlwaysTrue()
         if self._where is not None:
             row_filter = null_stays(live.ask(self._where).context.row_filter)
@@ -109,7 +109,8 @@ class RowsUpdated:
         )
         on_read = merges_on_read(base.target, _MODE_PROPERTY)
         with closing(KeptTasks(live.budget, column_sizes=on_read)) as files:
-            files.extend(live.tasks(live.ask(row_filter)))
+            statistics = Statistics(column_sizes=on_read)
+            files.extend(live.tasks(live.ask(row_filter), statistics))
             part = WorkerPart()
             if files:
                 part = self._run(assignments, row_filter, base, files, on_read)
