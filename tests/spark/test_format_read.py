@@ -17,6 +17,7 @@ import icestream.spark as ice_spark
 from icestream.spark.errors import typed
 from icestream.spark.setup.settings import MEMORY_SETTING
 from tests.support.spark_format import format_reader
+from tests.support.spark_stream import catalog_options
 from tests.support.tables import add_parquet_file
 
 SCHEMA = pa.schema([("id", pa.int64()), ("a,b", pa.string()), ("at", pa.time64("us"))])
@@ -152,6 +153,24 @@ def test_a_view_of_the_latest_rows_sees_its_own_insert(spark: Any, catalog: SqlC
     finally:
         spark.catalog.dropTempView("latest")
         spark.catalog.dropTempView("pinned")
+
+
+def test_an_error_while_spark_plans_is_on_the_first_line(spark: Any, catalog: SqlCatalog) -> None:
+    with pytest.raises(PySparkException) as caught:
+        format_reader(spark, catalog).load("db.missing")
+    assert "CatalogError: there is no table 'db.missing'" in str(caught.value).splitlines()[0]
+    assert "Traceback" not in str(caught.value)
+    assert type(typed(caught.value)) is ice.CatalogError
+
+
+def test_an_error_while_a_write_is_planned_is_on_the_first_line(
+    spark: Any, catalog: SqlCatalog
+) -> None:
+    writer = spark.range(1).write.format("icestream").options(**catalog_options(catalog))
+    with pytest.raises(PySparkException) as caught:
+        writer.mode("append").save("db.missing")
+    assert "CatalogError: there is no table 'db.missing'" in str(caught.value).splitlines()[0]
+    assert type(typed(caught.value)) is ice.CatalogError
 
 
 @pytest.mark.parametrize("columns", ["", "(id BIGINT)"])

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import pyiceberg.io as keys
 from pyiceberg.io import FileIO
-from pyiceberg.io.pyarrow import BUFFER_SIZE
 
+from icestream.catalogs.arrow_io import BUFFER_SIZE
 from icestream.catalogs.redaction import without_password
 
 # Compared by name, because fsspec may not be installed.

@@ -6,12 +6,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 
-from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
 
+from icestream.catalogs.arrow_io import schema_to_pyarrow
 from icestream.commit.change import Change, Counts, SchemaChange
 from icestream.commit.committer import Committed
 from icestream.commit.in_flight import InFlightWrite

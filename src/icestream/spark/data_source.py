@@ -46,9 +46,9 @@ class IcestreamSource(DataSource):  # type: ignore[misc]
         from icestream.spark.format.read_options import ReadOptions
         from icestream.spark.format.table_read import PinnedTable, TableRead
         from icestream.spark.streaming.stream_options import without_stream_options
-        from icestream.spark.tasks.task_failure import plain_errors
+        from icestream.spark.tasks.task_failure import planning_errors
 
-        with plain_errors():
+        with planning_errors():
             # Spark does not say whether this is for a stream: `reader` refuses stream options.
             options = ReadOptions.of(without_stream_options(self.options))
             pinned = PinnedTable.load(options)
@@ -59,9 +59,9 @@ class IcestreamSource(DataSource):  # type: ignore[misc]
         """The reader, which plans the read."""
         from icestream.spark.format.read_options import ReadOptions
         from icestream.spark.format.reader import PushingReader, TableReader
-        from icestream.spark.tasks.task_failure import plain_errors
+        from icestream.spark.tasks.task_failure import planning_errors
 
-        with plain_errors():
+        with planning_errors():
             options = ReadOptions.of(self._take_options())
             kind = PushingReader if options.push_filters else TableReader
             return kind(self._table_read(options, schema))
@@ -71,9 +71,9 @@ class IcestreamSource(DataSource):  # type: ignore[misc]
         from icestream.spark.format.read_options import ReadOptions
         from icestream.spark.streaming.stream_options import StreamOptions, without_stream_options
         from icestream.spark.streaming.stream_reader import IcestreamStreamReader
-        from icestream.spark.tasks.task_failure import plain_errors
+        from icestream.spark.tasks.task_failure import planning_errors
 
-        with plain_errors():
+        with planning_errors():
             given = self._take_options()
             follow = StreamOptions.of(given)
             options = ReadOptions.of(without_stream_options(given))
@@ -82,16 +82,18 @@ class IcestreamSource(DataSource):  # type: ignore[misc]
     def writer(self, schema: Any, overwrite: bool) -> IcestreamWriter:
         """The writer of a frame: see `icestream.spark.format.sink`."""
         from icestream.spark.format.sink import IcestreamWriter
+        from icestream.spark.tasks.task_failure import planning_errors
 
         defaults = {"memory": str(self.defaults.memory_bytes)}
-        return IcestreamWriter({**defaults, **self.options}, schema, overwrite)
+        with planning_errors():
+            return IcestreamWriter({**defaults, **self.options}, schema, overwrite)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> IcestreamStreamWriter:  # noqa: N802
         """The writer of micro-batches: see `icestream.spark.streaming.stream_sink`."""
         from icestream.spark.streaming.stream_sink import IcestreamStreamWriter
-        from icestream.spark.tasks.task_failure import plain_errors
+        from icestream.spark.tasks.task_failure import planning_errors
 
-        with plain_errors():
+        with planning_errors():
             return IcestreamStreamWriter(self.options, schema, overwrite, self.defaults)
 
     # Spark sends this object along with every task, so it must not keep credentials or the table.

@@ -9,8 +9,8 @@ from icestream import errors
 from icestream.errors import IcestreamError
 from icestream.spark.tasks.task_failure import driver_error
 
-# The last line of a Python traceback, which is a part of Spark's message.
-_LINE = re.compile(r"^\s*(?:icestream\.errors\.)(\w+): (.*)$", re.MULTILINE)
+# In Spark's message: the last line of a Python traceback, or the end of its first line.
+_LINE = re.compile(r"(?:^\s*|^\[PYTHON_.*?: )icestream\.errors\.(\w+): (.*)$", re.MULTILINE)
 _PATH = re.compile(r"\S+://\S+|/\S+")
 _SPLIT = re.compile(r"\(split (\w+)\)")
 

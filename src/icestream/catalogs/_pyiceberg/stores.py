@@ -6,7 +6,8 @@ import threading
 from functools import lru_cache
 
 from pyiceberg.io import FileIO, OutputFile
-from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
+
+from icestream.catalogs.arrow_io import PyArrowFile, PyArrowFileIO
 
 
 def unbuffered_output(io: FileIO, location: str) -> OutputFile:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
+from icestream.catalogs.arrow_io import schema_to_pyarrow
 from icestream.commit.snapshot.spec_schema import loosen
 from icestream.operations.merge.keys.key_columns import KeyColumns
 from icestream.write.schema.conform import Conformer

@@ -12,11 +12,11 @@ from typing import Protocol
 
 from pyiceberg.expressions import AlwaysFalse, BooleanExpression
 from pyiceberg.expressions.visitors import bind, extract_field_ids
-from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import FileScanTask, Table, TableProperties
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
 
+from icestream.catalogs.arrow_io import schema_to_pyarrow
 from icestream.commit.change import Change, Counts
 from icestream.commit.committer import Committed
 from icestream.commit.in_flight import InFlightWrite

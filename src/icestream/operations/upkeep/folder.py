@@ -19,8 +19,8 @@ from typing import TypeVar
 
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType
 from pyiceberg.io import FileIO
-from pyiceberg.io.pyarrow import PyArrowFileIO
 
+from icestream.catalogs.arrow_io import PyArrowFileIO
 from icestream.catalogs.credentials import renewing
 from icestream.errors import CatalogError, CredentialsExpiredError
 from icestream.operations.upkeep.path_keys import folder_key, identity_key, local_path, path_key

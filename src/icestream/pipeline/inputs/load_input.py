@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
+from icestream.catalogs.arrow_io import schema_to_pyarrow
 from icestream.catalogs.lookup import load_table
 from icestream.errors import InvalidArgumentError
 from icestream.memory.budget import DEFAULT_MEMORY, parse_bytes

@@ -7,7 +7,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 LoadReportStatus = Literal["loaded", "already loaded", "unchanged"]
-_ALLOWANCE_BYTES = 64_000_000
+# 64 MB for the allocator's reserve, and 40 MB for pandas, which PyArrow imports when it first
+# converts values of Python.
+_ALLOWANCE_BYTES = 104_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,8 @@ class LoadReport:
     def worker_bytes_at_most(self) -> int | None:
         """Memory to reserve for each worker, that is, each executor core; None if unknown.
 
-        This is the sum of the base, the limit of a task, and 64 MB for the allocator's reserve.
+        This is the sum of the base, the limit of a task, 64 MB for the allocator's reserve, and
+        40 MB for pandas, which most workers import after the base is measured.
         """
         if self.worker_base_bytes is None:
             return None

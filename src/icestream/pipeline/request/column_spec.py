@@ -51,9 +51,10 @@ def _column_types(value: Any) -> pa.Schema:
 def _type(name: str, kind: object, option: str = "schema") -> pa.DataType:
     if isinstance(kind, pa.DataType):
         return kind
-    from pyiceberg.io.pyarrow import schema_to_pyarrow
     from pyiceberg.schema import Schema
     from pyiceberg.types import NestedField
+
+    from icestream.catalogs.arrow_io import schema_to_pyarrow
 
     try:
         return pa.type_for_alias(str(kind))

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from icestream.read.decode.sizing import Estimate
 from icestream.read.project.conversion import is_text
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
 
 _REOPEN_FACTOR = 16
 _PLAIN_FACTOR = 3  # Arrow bytes for each byte of the file.
@@ -99,12 +102,18 @@ class OrcReader:
         return orc_batches(self._handle, self._columns, self._batch_rows, self._schema)
 
 
+def orc_fragment(handle: pa.NativeFile) -> ds.Fragment:
+    """An ORC file as a fragment of a dataset."""
+    import pyarrow.dataset as ds  # 12 MB, and only ORC needs it
+
+    return ds.OrcFileFormat().make_fragment(handle)
+
+
 def orc_batches(
     handle: pa.NativeFile, columns: list[str], batch_rows: int, schema: pa.Schema | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Decode an ORC file, one batch ahead. The schema is read from the file if it is not given."""
-    scanner = ds.Scanner.from_fragment(
-        ds.OrcFileFormat().make_fragment(handle),
+    scanner = orc_fragment(handle).scanner(
         schema=schema,
         columns=columns,
         batch_size=batch_rows,

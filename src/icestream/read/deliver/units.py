@@ -10,11 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from icestream.errors import ProjectionError
@@ -23,7 +22,7 @@ from icestream.memory.budget import Lease, Share
 from icestream.read.decode.files import RetryPolicy, SharedFile, is_remote, retrying
 from icestream.read.decode.footer import read_footer, refuse_footer_beyond
 from icestream.read.decode.layout import RunLayout, lay_out, runs
-from icestream.read.decode.orc import OrcReader, orc_estimate
+from icestream.read.decode.orc import OrcReader, orc_estimate, orc_fragment
 from icestream.read.decode.parquet import CountReader, ParquetReader
 from icestream.read.decode.prefetch import (
     Fetcher,
@@ -46,6 +45,9 @@ from icestream.read.project.projection import (
 )
 from icestream.read.project.row_filter import Mask, compile_filter
 from icestream.read.split import ReadContext, Split
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
 
 T = TypeVar("T")
 
@@ -326,12 +328,12 @@ class OpenFile:
         start, stop = np.searchsorted(positions, (first, first + count))
         return bool(start < stop)
 
-    def _fragment(self) -> ds.Fragment:
-        return ds.OrcFileFormat().make_fragment(self.shared.current())
+    def _orc(self) -> ds.Fragment:
+        return orc_fragment(self.shared.current())
 
     def _orc_units(self) -> list[Unit]:
         split = self.split
-        file_schema: pa.Schema = self.retrying(lambda: self._fragment().physical_schema)
+        file_schema: pa.Schema = self.retrying(lambda: self._orc().physical_schema)
         # Reading the schema parses the whole footer and drops it. With a million stripes that is
         # hundreds of MB, and the scanner needs as much again. Return the memory first.
         trim_heap()
@@ -341,7 +343,7 @@ class OpenFile:
         columns = [f.name for f in file_schema if scope.field_id(f, f.name) in top]
         rows = split.rows
         if not columns or not rows:  # Manifests and tasks built by hand may lack the count.
-            rows = self.retrying(lambda: self._fragment().count_rows())
+            rows = self.retrying(lambda: self._orc().count_rows())
             trim_heap()
         if not rows:
             return []

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField
 from pyiceberg.schema import Schema
@@ -21,6 +20,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import IcebergType, NestedField, StructType
 
+from icestream.catalogs.arrow_io import schema_to_pyarrow
 from icestream.errors import InvalidArgumentError
 from icestream.read.project.projection import repeater, table_arrow_schema
 from icestream.read.split import ReadContext, Split

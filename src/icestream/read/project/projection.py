@@ -12,11 +12,11 @@ from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
-from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import MappedField, NameMapping
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
+from icestream.catalogs.arrow_io import schema_to_pyarrow
 from icestream.read.project.conversion import convert_primitive
 
 _ID_KEYS = (b"PARQUET:field_id", b"iceberg.id")

@@ -41,10 +41,10 @@ from pyiceberg.expressions.visitors import (
     rewrite_not,
     visit,
 )
-from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.types import FloatType, IcebergType, StructType
 
+from icestream.catalogs.arrow_io import schema_to_pyarrow
 from icestream.read.distant_years import distant_literal
 
 _FORM = "Compare columns with constants, as in \"price > 10 and country in ('NO', 'SE')\""

@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from icestream.read.request import request
 from icestream.spark.format.filters import pushed
 from icestream.spark.format.table_read import Share, TableRead
+from icestream.spark.tasks.task_failure import planning_errors
 
 
 class TableReader(DataSourceReader):  # type: ignore[misc]
@@ -31,7 +32,8 @@ class TableReader(DataSourceReader):  # type: ignore[misc]
 
     def partitions(self) -> list[Share]:
         """Plan the read, and return one share for each task."""
-        return self._read.shares(self._read.scan(self._more))
+        with planning_errors():
+            return self._read.shares(self._read.scan(self._more))
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """In a task: read a share."""

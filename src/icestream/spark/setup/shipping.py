@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import atexit
 import hashlib
+import marshal
 import os
 import sys
 import zipfile
+from importlib.util import MAGIC_NUMBER, source_hash
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +35,7 @@ def ship(spark: SparkSession, *, environment: str | Path | None = None) -> None:
     Call this function before the first job. It is not needed if icestream is installed on all
     machines.
 
-    Without `environment`, this sends only icestream's own code, a few hundred KB. PyArrow and
+    Without `environment`, this sends only icestream's own code, about 3 MB. PyArrow and
     PyIceberg must be installed on the executors. With `environment`, executors use the packages of
     a complete environment, packed with `venv-pack` or `conda-pack`.
 
@@ -91,8 +93,11 @@ def _send_environment(spark: Any, archive: str) -> None:
 def _zipped() -> Path:
     """The package as a zip file that Python can import, named after a hash of its contents."""
     package = Path(__file__).resolve().parents[2]
-    files = sorted(package.rglob("*.py"))
-    contents = {file.relative_to(package.parent).as_posix(): file.read_bytes() for file in files}
+    contents: dict[str, bytes] = {}
+    for file in sorted(package.rglob("*.py")):
+        name = file.relative_to(package.parent).as_posix()
+        contents[name] = file.read_bytes()
+        contents[f"{name}c"] = _bytecode(name, contents[name])
     digest = hashlib.sha256()
     for name, content in contents.items():
         digest.update(f"{name}\0{len(content)}\0".encode())
@@ -104,3 +109,13 @@ def _zipped() -> Path:
         for name, content in contents.items():
             archive.writestr(zipfile.ZipInfo(name, _ZIP_DATE), content, zipfile.ZIP_DEFLATED)
     return path
+
+
+def _bytecode(name: str, source: bytes) -> bytes:
+    """The bytecode of a module, which Python imports in a third less time than its source.
+
+    A file of bytecode has a header of 16 bytes. A 1 says that a hash of the source follows, which
+    need not be checked. Other versions of Python than this one ignore the file and use the source.
+    """
+    header = MAGIC_NUMBER + (1).to_bytes(4, "little") + source_hash(source)
+    return header + marshal.dumps(compile(source, name, "exec", dont_inherit=True))

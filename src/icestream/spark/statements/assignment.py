@@ -11,10 +11,10 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
+from icestream.catalogs.arrow_io import schema_to_pyarrow
 from icestream.errors import (
     InvalidDataError,
     SchemaMismatchError,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyiceberg.io.pyarrow import schema_to_pyarrow
-
+from icestream.catalogs.arrow_io import schema_to_pyarrow
 from icestream.commit.in_flight import InFlightWrite
 from icestream.errors import MemoryBudgetError
 from icestream.memory.budget import MemoryBudget

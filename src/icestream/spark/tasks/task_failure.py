@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -48,6 +50,23 @@ def plain_errors() -> Iterator[None]:
     except IcestreamError as error:
         error.__cause__ = None
         error.__suppress_context__ = True
+        raise
+
+
+@contextmanager
+def planning_errors() -> Iterator[None]:
+    """In a process in which Spark plans: raise errors of icestream without causes and traceback.
+
+    Spark passes on the text of the error, with the traceback first unless this variable is set. The
+    process ends after an error, so that nothing else loses its traceback.
+    """
+    try:
+        with plain_errors():
+            yield
+    except IcestreamError:
+        main = getattr(sys.modules["__main__"], "__spec__", None)
+        if main is not None and main.name.startswith("pyspark."):
+            os.environ["SPARK_HIDE_TRACEBACK"] = "1"
         raise
 
 

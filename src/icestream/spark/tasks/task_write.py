@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -100,12 +101,18 @@ def answer(result: object) -> pa.RecordBatch:
     context = TaskContext.get()
     stage = context.stageId() if context else None
     retried = context is not None and context.attemptNumber() > 0
+    encoded = encode(result)
     columns = [
-        pa.array([encode(result)], pa.binary()),
-        pa.array([stage], pa.int32()),
-        pa.array([retried]),
+        _one(pa.binary(), struct.pack("=ii", 0, len(encoded)), encoded),
+        pa.nulls(1, pa.int32()) if stage is None else _one(pa.int32(), struct.pack("=i", stage)),
+        _one(pa.bool_(), bytes([retried])),
     ]
     return pa.record_batch(columns, names=["result", "stage", "retried"])
+
+
+def _one(kind: pa.DataType, *buffers: bytes) -> pa.Array:
+    """One value as an array. `pa.array` would import pandas into the worker."""
+    return pa.Array.from_buffers(kind, 1, [None, *map(pa.py_buffer, buffers)])
 
 
 def run_tasks(frame: DataFrame, kind: type[_Result], *parts: type) -> tuple[list[_Result], bool]:

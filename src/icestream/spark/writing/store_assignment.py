@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.types import FixedType, NestedField, UUIDType
 
+from icestream.catalogs.arrow_io import schema_to_pyarrow
 from icestream.errors import InvalidDataError, UnsupportedFeatureError
 from icestream.spark.arrow.frame_schema import arrow_schema, quoted, untyped_paths
 from icestream.spark.arrow.types import spark_schema

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
+from icestream.catalogs.arrow_io import schema_to_pyarrow
 from icestream.errors import InvalidArgumentError, UnknownColumnError, UnsupportedFeatureError
 from icestream.operations.kept_tasks import KeptTasks
 from icestream.operations.merge.keys.key_columns import KeyColumns

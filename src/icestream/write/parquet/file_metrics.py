@@ -7,12 +7,6 @@ from typing import Any
 
 import pyarrow.parquet as pq
 from pyiceberg.conversions import to_bytes
-from pyiceberg.io.pyarrow import (
-    MetricModeTypes,
-    MetricsMode,
-    StatisticsCollector,
-    data_file_statistics_from_parquet_metadata,
-)
 from pyiceberg.types import (
     DateType,
     TimestampNanoType,
@@ -21,6 +15,12 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from icestream.catalogs.arrow_io import (
+    MetricModeTypes,
+    MetricsMode,
+    StatisticsCollector,
+    data_file_statistics_from_parquet_metadata,
+)
 from icestream.write.parquet.parquet_settings import ParquetSettings
 
 _COUNTS = MetricsMode(MetricModeTypes.COUNTS)

@@ -9,16 +9,16 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.io.pyarrow import (
+from pyiceberg.schema import Schema, sanitize_column_names
+from pyiceberg.table import TableProperties
+from pyiceberg.types import BinaryType, StringType
+
+from icestream.catalogs.arrow_io import (
     StatisticsCollector,
     compute_statistics_plan,
     match_metrics_mode,
     parquet_path_to_id_mapping,
 )
-from pyiceberg.schema import Schema, sanitize_column_names
-from pyiceberg.table import TableProperties
-from pyiceberg.types import BinaryType, StringType
-
 from icestream.errors import InvalidArgumentError, UnsupportedFeatureError
 from icestream.write.parquet.dictionary_columns import dictionary_columns
 

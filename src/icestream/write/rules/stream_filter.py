@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import And, BooleanExpression, Not, Or, UnboundPredicate
 from pyiceberg.expressions.visitors import bind, extract_field_ids
-from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, PrimitiveType
 
+from icestream.catalogs.arrow_io import schema_to_pyarrow
 from icestream.errors import InvalidArgumentError, UnknownColumnError
 from icestream.read.project.row_filter import (
     Mask,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 import itertools
 import logging
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from os import PathLike
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from icestream.errors import InvalidArgumentError, SchemaMismatchError
 
@@ -126,7 +126,7 @@ def can_reopen(source: object) -> bool:
     and tuples of batches. Frames and relations of other libraries look like streams that can be
     read once: pass `lambda: frame`.
     """
-    if isinstance(source, (pa.Table, pa.RecordBatch, ds.Dataset)):
+    if isinstance(source, (pa.Table, pa.RecordBatch)) or _is_dataset(source):
         return True
     if isinstance(source, (list, tuple)):
         return all(isinstance(item, (pa.Table, pa.RecordBatch)) for item in source)
@@ -138,9 +138,9 @@ def _open(source: Any) -> ArrowSource | None:
         return source
     if isinstance(source, pa.RecordBatch):
         return ArrowSource(source.schema, iter([source]), _nothing)
-    if isinstance(source, ds.Dataset):
+    if _is_dataset(source):
         source = source.scanner(batch_readahead=2, fragment_readahead=1)
-    if isinstance(source, (pa.Table, ds.Scanner)):
+    if isinstance(source, pa.Table) or _is_dataset(source, "Scanner"):
         source = source.to_reader()
     if isinstance(source, pa.RecordBatchReader):
         return ArrowSource(source.schema, _read_all(source), source.close)
@@ -179,6 +179,12 @@ def _read_all(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
 
 def _is_stream(source: object) -> bool:
     return hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__")
+
+
+def _is_dataset(source: object, kind: str = "Dataset") -> bool:
+    """Whether an object has a class of `pyarrow.dataset`, without importing that module."""
+    module = sys.modules.get("pyarrow.dataset")
+    return module is not None and isinstance(source, getattr(module, kind))
 
 
 def _gives_batches(source: Any) -> bool:

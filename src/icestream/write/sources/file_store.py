@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 from pyarrow import fs as pafs
-from pyiceberg.io.pyarrow import PyArrowFileIO
 
+from icestream.catalogs.arrow_io import PyArrowFileIO
 from icestream.catalogs.redaction import redact, shown_cause
 from icestream.errors import SourceError
 from icestream.write.sources.formats import compression_of

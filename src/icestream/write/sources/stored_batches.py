@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from icestream.catalogs.redaction import redact
@@ -22,7 +21,7 @@ from icestream.memory.budget import Lease, MemoryBudget, format_bytes, over_limi
 from icestream.read.decode.files import is_remote
 from icestream.read.decode.footer import read_footer
 from icestream.read.decode.layout import lay_out, runs
-from icestream.read.decode.orc import OrcReader, orc_estimate
+from icestream.read.decode.orc import OrcReader, orc_estimate, orc_fragment
 from icestream.read.decode.parquet import ParquetReader
 from icestream.read.decode.sizing import Estimate, Sizing, StepSizing
 from icestream.read.decode.spread import (
@@ -141,7 +140,7 @@ class StoredFile:
             return spread_schema(self.parquet_columns().columns)
         with self.open() as handle:
             if self.format == "orc":
-                return ds.OrcFileFormat().make_fragment(handle).physical_schema
+                return orc_fragment(handle).physical_schema
             return IpcMessages(handle).schema
 
     def parquet_columns(self) -> ParquetColumns:
@@ -209,7 +208,7 @@ class StoredFile:
 
     def _orc(self) -> Batches:
         with self.open() as handle:
-            fragment = ds.OrcFileFormat().make_fragment(handle)
+            fragment = orc_fragment(handle)
             schema, rows = fragment.physical_schema, fragment.count_rows()
             file_bytes = handle.size()
             del fragment

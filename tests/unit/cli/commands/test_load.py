@@ -193,8 +193,8 @@ def test_a_report_says_what_workers_took_and_what_to_ask_for() -> None:
     )
     text = "\n".join(load_text(report))
     assert "largest worker 431 MB = base 214 MB + 217 MB of 256 MB" in text
-    assert "534 MB of memoryOverhead per core" in text
-    assert report.to_dict()["worker_bytes_at_most"] == 534_000_000
+    assert "574 MB of memoryOverhead per core" in text
+    assert report.to_dict()["worker_bytes_at_most"] == 574_000_000
 
 
 def test_the_same_file_is_already_loaded_unless_again(

@@ -15,7 +15,7 @@ from pyarrow import orc
 from pyiceberg.catalog import Catalog
 
 import icestream as ice
-from icestream.read.decode.orc import OrcReader
+from icestream.read.decode.orc import OrcReader, orc_fragment
 from tests.fault.watched_io import watch
 from tests.support.delete_files import commit_position_deletes
 from tests.support.tables import add_orc_file
@@ -52,14 +52,15 @@ def test_a_scanner_allocates_no_more_rows_than_the_file_has(
     orc.write_table(rows, path)
     batch_rows: list[int] = []
 
-    class Scanner:
-        @staticmethod
-        def from_fragment(*arguments: Any, **options: Any) -> ds.Scanner:
+    def recorded(handle: pa.NativeFile) -> Any:
+        def scanner(**options: Any) -> ds.Scanner:
             batch_rows.append(options["batch_size"])
-            return ds.Scanner.from_fragment(*arguments, **options)
+            return fragment.scanner(**options)
 
-    formats = SimpleNamespace(Scanner=Scanner, OrcFileFormat=ds.OrcFileFormat)
-    monkeypatch.setattr("icestream.read.decode.orc.ds", formats)
+        fragment = orc_fragment(handle)
+        return SimpleNamespace(scanner=scanner)
+
+    monkeypatch.setattr("icestream.read.decode.orc.orc_fragment", recorded)
     reader = OrcReader(lambda: pa.OSFile(str(path)), rows.schema, ["id", "text"], 10, rows=1_000)
     first, rest = reader.step(10, False), reader.step(10_000_000, False)
     reader.close()
