@@ -15,6 +15,7 @@ from pyiceberg.table import Table
 import icestream as ice
 from tests.support.killed_spark_jobs import (
     BEFORE,
+    CLUSTER,
     JOBS,
     SESSION,
     STEPS,
@@ -35,7 +36,7 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(400)]
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[SparkProcess]:
     """A driver with two executors."""
-    with SparkProcess(env=cluster_variables(), **SESSION) as running:
+    with SparkProcess(env=cluster_variables(), master=CLUSTER, **SESSION) as running:
         yield running
 
 
@@ -66,7 +67,7 @@ def test_workers_and_an_executor_that_die_cost_no_row_and_leave_no_file(
         event = job.event
         kills = [
             Kill("worker", event, count=2),
-            Kill("executor", event, count=3),
+            Kill("executor", event, count=2),
             Kill("worker", event, count=1, delayed=True),
         ]
         plan_kills(tmp_path / "kills", kills)

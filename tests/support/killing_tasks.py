@@ -90,7 +90,7 @@ class KillingTasksIO(PyArrowFileIO):
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     kind = _AUDITED.get(event)
-    if kind is not None and "/warehouse/" in os.fspath(arguments[0] or ""):
+    if kind is not None and "/warehouse/" in str(arguments[0]):
         _happened(kind)
 
 

@@ -84,7 +84,7 @@ def row_changes_for(
         table: The table, or a transaction.
         where: The filter of the rows to replace.
         partitions: `"dynamic"` replaces the partitions that the stream has rows for.
-        workers: Rewrites files in which some rows match the filter; by default this process does.
+        workers: Rewrites files in which some rows remain; by default this process does.
 
     Raises:
         InvalidArgumentError: If the arguments are invalid or exclude each other.
@@ -102,5 +102,5 @@ def row_changes_for(
                 f"{landing.name} is not partitioned: leave partitions='dynamic' out to replace "
                 "the whole table, or give where="
             )
-        return WrittenPartitionsRemoved()
+        return WrittenPartitionsRemoved(workers)
     return EverythingRemoved() if where is None else MatchingRemoved(where, workers)
