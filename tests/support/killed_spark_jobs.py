@@ -32,7 +32,7 @@ from tests.support.spark_orders import ORDERS
 Rows = Mapping[int, float]
 STEPS = ("in tasks", "before the commit", "after the commit")
 _TARGET = "write.target-file-size-bytes"
-_ROWS = 16_000
+_ROWS = 32_000
 _REGIONS = 4
 _ORPHANS = 1100
 _RANDOM = random.Random(7)
@@ -79,11 +79,11 @@ def prepare(folder: Path, name: str) -> SqlCatalog:
     """A table `db.t` for a job, and source files in `changes` and `new`."""
     catalog = open_catalog(folder)
     job = JOBS[name]
-    properties = {_TARGET: str(12 << 10), "write.parquet.row-group-size-bytes": str(12 << 10)}
+    properties = {_TARGET: str(32 << 10), "write.parquet.row-group-size-bytes": str(32 << 10)}
     table = catalog.create_table("db.t", ORDERS, properties=properties)
     ice.append(table, _arrow(BEFORE))
     if name == "compact":
-        table.transaction().set_properties({_TARGET: str(48 << 10)}).commit_transaction()
+        table.transaction().set_properties({_TARGET: str(96 << 10)}).commit_transaction()
     if job.new_spec:
         with table.update_spec() as update:
             update.add_field("region", IdentityTransform(), "region")

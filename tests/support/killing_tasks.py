@@ -77,9 +77,13 @@ class KillingTasksIO(PyArrowFileIO):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """It was sent to a process."""
         super().__setstate__(state)
-        if is_worker() and not _folder:
-            _folder.append(Path(self.properties[FOLDER]))
-            sys.addaudithook(_audit)
+        if is_worker():
+            if not _folder:
+                sys.addaudithook(_audit)
+            folder = Path(self.properties[FOLDER])
+            if _folder != [folder]:  # The worker has worked for another table before.
+                _counts.clear()
+            _folder[:] = [folder]
 
     def new_output(self, location: str) -> OutputFile:
         output = super().new_output(location)
