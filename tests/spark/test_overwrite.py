@@ -85,13 +85,13 @@ def test_tasks_rewrite_files_whose_spec_is_older_than_the_replaced_partitions(
     ice.append(table, pa.table(one))
     ice.append(table, pa.table(one | {"region": ["r2"]}))
     ice.append(table, pa.table(one | {"id": pa.array([51], pa.int64())}))
-    frame = orders(spark, 8, first=100).where("region = 'r1'")
+    frame = orders(spark, 8, first=100).where("region = 'r1'").withColumn("note", sf.lit("new"))
 
     def refuse(*_: object) -> None:
         raise AssertionError("the driver reads rows")
 
     monkeypatch.setattr(LiveFiles, "rows", refuse)
-    report = ice_spark.overwrite(frame, table, partitions="dynamic")
+    report = ice_spark.overwrite(frame, table, partitions="dynamic", schema_mode="evolve")
     stay = [i for i in range(20) if i % 4 != 1]
     assert order_ids(table) == sorted([*stay, 50, 101, 105])
     assert (report.rows_inserted, report.rows_deleted, report.files_removed) == (2, 7, 3)
