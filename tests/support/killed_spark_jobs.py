@@ -39,7 +39,7 @@ _RANDOM = random.Random(7)
 BEFORE: Rows = {number: _RANDOM.random() for number in range(_ROWS)}
 _CHANGED = range(_ROWS - 4000, _ROWS + 4000)
 _CHANGES: Rows = {number: 10 + _RANDOM.random() for number in _CHANGED}
-_NEW: Rows = {number: 10 + _RANDOM.random() for number in range(_ROWS, _ROWS + 8000)}
+_NEW: Rows = {number: 10 + _RANDOM.random() for number in range(_ROWS, _ROWS + 16_000)}
 _FAST_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 CLUSTER, LOCAL = "local-cluster[2,1,512]", "local[2,8]"
 SESSION: dict[str, Any] = {
@@ -200,15 +200,15 @@ _MERGE = (
     "MERGE INTO db.t USING changes AS c ON t.id = c.id "
     "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
 )
-_EVEN = "SELECT id, region, price * 2 AS price FROM source WHERE id % 2 = 0"
+_DOUBLED = "SELECT id, region, price * 2 AS price FROM source WHERE id % 4 > 0"
 _ONE_REGION = _where(lambda number, _: number % _REGIONS == 1, _NEW)
 JOBS: dict[str, Job] = {
     "append load": Job(_load("new", "append"), {**BEFORE, **_NEW}),
     "replace load": Job(_load("new", "replace"), _NEW),
     "merge load": Job(_load("changes", "merge"), {**BEFORE, **_CHANGES}),
     "DuckDB load": Job(
-        _load("new", "append", transform=_EVEN, transform_engine="duckdb"),
-        {**BEFORE, **{n: 2 * price for n, price in _NEW.items() if n % 2 == 0}},
+        _load("new", "append", transform=_DOUBLED, transform_engine="duckdb"),
+        {**BEFORE, **{n: 2 * price for n, price in _NEW.items() if n % 4 > 0}},
     ),
     "delete": Job(_verb("delete", "price < 0.5"), _HIGH),
     "update": Job(_verb("update", {"price": "price + 1"}, "price < 0.5"), _LOW),
