@@ -97,3 +97,59 @@ def _write_wide_rows(spark: Any, folder: Path, count: int) -> tuple[int, int]:
     catalog.close()
     assert 0 < report.worker_peak_bytes - report.worker_base_bytes <= LIMIT + ALLOWANCE
     return report.rows_inserted, growth
+
+
+@pytest.mark.slow
+def test_the_process_that_commits_for_the_format_rewrites_files_inside_its_limit(
+    process: SparkProcess, tmp_path: Path
+) -> None:
+    """It has no session, so it can't start tasks: it reads and writes the files itself."""
+    rows, has_session, growth = process.call(_overwrite_by_format, tmp_path, 1_500_000)
+    assert rows == 2 * 750_000 + 10
+    assert not has_session
+    assert 5 * MB < growth <= LIMIT + ALLOWANCE
+
+
+def _overwrite_by_format(spark: Any, folder: Path, count: int) -> tuple[int, bool, int]:
+    """The rows at the end, whether the commit has a session, and by how much its process grew."""
+    from icestream.spark.data_source import IcestreamSource
+    from icestream.spark.format.sink import IcestreamWriter
+    from tests.support.spark_stream import catalog_options
+    from tests.support.tables import commit_files, make_catalog, write_parquet_file
+
+    class Writer(IcestreamWriter):
+        def commit(self, messages: Any) -> None:
+            from pyspark import SparkContext
+            from pyspark.sql import SparkSession
+
+            from icestream.memory.machine import resident_bytes
+
+            has_session = SparkSession.getActiveSession() or SparkContext._active_spark_context
+            Path("/proc/self/clear_refs").write_text("5")  # sets VmHWM to the current size
+            before = resident_bytes("self", "VmRSS")
+            super().commit(messages)
+            growth = resident_bytes("self", "VmHWM") - before
+            (folder / "measured").write_text(f"{has_session is not None:d} {growth}")
+
+    class Source(IcestreamSource):
+        def writer(self, schema: Any, overwrite: bool) -> Writer:
+            return Writer({**self.options, "memory": str(LIMIT)}, schema, overwrite)
+
+    catalog = make_catalog(folder)
+    table = catalog.create_table("db.wide", pa.schema([(f"x{i}", pa.float64()) for i in range(8)]))
+    random = np.random.default_rng(0)
+    rows = pa.table({name: random.random(count) for name in table.schema().column_names})
+    rows = rows.set_column(0, "x0", [np.arange(count) % 2 * 1.0])
+    commit_files(table, [write_parquet_file(table, rows, compression="none") for _ in range(2)])
+    frame = spark.createDataFrame(rows.slice(0, 10))
+    del rows
+    spark.dataSource.register(Source)
+    options = catalog_options(catalog, overwrite_where="x0 > 0.5")
+    try:
+        frame.write.format("icestream").mode("overwrite").options(**options).save("db.wide")
+    finally:
+        spark.dataSource.register(IcestreamSource)
+    has_session, growth = (folder / "measured").read_text().split()
+    total = table.refresh().scan().count()
+    catalog.close()
+    return total, has_session == "1", int(growth)

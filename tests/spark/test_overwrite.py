@@ -20,6 +20,7 @@ from pyspark.sql import functions as sf
 
 import icestream as ice
 import icestream.spark as ice_spark
+from icestream.operations.live_files import LiveFiles
 from tests.support.spark_orders import ORDERS, ORDERS_DDL, order_ids, orders, stored
 
 BY_REGION = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region"))
@@ -72,6 +73,33 @@ def test_the_partitions_of_the_frame_are_replaced(spark: Any, catalog: SqlCatalo
     report = ice_spark.overwrite(frame, table, partitions="dynamic")
     assert order_ids(table) == sorted([i for i in range(20) if i % 4 != 1] + [101, 105])
     assert (report.rows_inserted, report.rows_deleted, report.files_removed) == (2, 5, 1)
+
+
+def test_tasks_rewrite_files_whose_spec_is_older_than_the_replaced_partitions(
+    spark: Any, catalog: SqlCatalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = _filled(catalog)
+    with table.update_spec() as update:
+        update.add_field("region", IdentityTransform(), "region")
+    one = {"id": pa.array([50], pa.int64()), "region": ["r1"], "price": [1.0]}
+    ice.append(table, pa.table(one))
+    ice.append(table, pa.table(one | {"region": ["r2"]}))
+    ice.append(table, pa.table(one | {"id": pa.array([51], pa.int64())}))
+    frame = orders(spark, 8, first=100).where("region = 'r1'").withColumn("note", sf.lit("new"))
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("the driver reads rows")
+
+    monkeypatch.setattr(LiveFiles, "rows", refuse)
+    report = ice_spark.overwrite(frame, table, partitions="dynamic", schema_mode="evolve")
+    stay = [i for i in range(20) if i % 4 != 1]
+    assert order_ids(table) == sorted([*stay, 50, 101, 105])
+    assert (report.rows_inserted, report.rows_deleted, report.files_removed) == (2, 7, 3)
+    assert report.worker_peak_bytes > 0
+    named = {task.file.file_path for task in table.scan().plan_files()}
+    files = {name for name in stored(tmp_path) if name.endswith(".parquet")}
+    assert len(files) == len(named) + 3, "only the replaced files are left"
+    assert {task.file.spec_id for task in table.scan().plan_files()} == {1}
 
 
 def test_an_empty_frame_empties_the_table_or_no_partition(spark: Any, catalog: SqlCatalog) -> None:

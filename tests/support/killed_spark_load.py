@@ -34,6 +34,7 @@ STEPS = (
     "before the report",
 )
 _SETTINGS = {"spark.sql.shuffle.partitions": "2"}
+_MODULE = "tests.support.killed_spark_load"
 _END_SECONDS = 60
 _RUN_SECONDS = 240
 
@@ -42,16 +43,13 @@ class KilledDriver:
     """A driver that is killed, and what it leaves running. As a context it leaves nothing.
 
     Args:
-        folder: The folder that has the catalog and the sources, as for `load`.
-        table: The table to load into.
-        step: The step at which the driver kills itself.
-        mode: The mode of the load.
+        *arguments: The folder, the table, the step and the mode; or those of another module.
+        module: What the process runs.
     """
 
-    def __init__(self, folder: Path, table: str, step: str = "", mode: LoadMode = "merge") -> None:
-        module = "tests.support.killed_spark_load"
+    def __init__(self, *arguments: object, module: str = _MODULE) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, str(folder), table, step, mode],
+            [sys.executable, "-m", module, *map(str, arguments)],
             cwd=REPOSITORY,
             stdout=subprocess.PIPE,
             text=True,
@@ -152,7 +150,7 @@ def _kill_at(step: str, mode: LoadMode) -> None:
     setattr(home, name, killed)
 
 
-def main(folder: Path, table: str, step: str, mode: LoadMode) -> None:
+def main(folder: Path, table: str, step: str = "", mode: LoadMode = "merge") -> None:
     import icestream.spark as ice_spark
 
     spark = ice_spark.session("local[2]", memory="64MB", config=_SETTINGS)

@@ -31,7 +31,7 @@ class KillingFileIO(PyArrowFileIO):
     """Kills when a task begins another data file after its first, which is left then."""
 
     def new_output(self, location: str) -> OutputFile:
-        if location.endswith(".parquet") and _is_worker():
+        if location.endswith(".parquet") and is_worker():
             path = location.removeprefix("file://")
             # All files of an attempt have the same name but for the number at the end.
             mates = [other for other in _written - {path} if _attempt(other) == _attempt(path)]
@@ -43,7 +43,7 @@ class KillingFileIO(PyArrowFileIO):
                     time.sleep(_STOP_SECONDS)
                     flag.with_suffix(AWAKE).touch()
                 else:
-                    _kill_executor(with_worker=told == WORKER)
+                    kill_executor(with_worker=told == WORKER)
         return super().new_output(location)
 
 
@@ -51,7 +51,8 @@ def _attempt(path: str) -> str:
     return path.rpartition("-")[0]
 
 
-def _is_worker() -> bool:
+def is_worker() -> bool:
+    """Whether this process is a Python worker of Spark."""
     return b"pyspark.daemon" in Path(f"/proc/{os.getppid()}/cmdline").read_bytes()
 
 
@@ -63,7 +64,7 @@ def _take(flag: Path) -> bool:
     return True
 
 
-def _kill_executor(*, with_worker: bool) -> None:
+def kill_executor(*, with_worker: bool) -> None:
     """The JVM first, then all its Python workers: none of them can clean up."""
     daemon = os.getppid()
     executor = _parent(daemon)

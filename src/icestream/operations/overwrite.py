@@ -84,8 +84,7 @@ def row_changes_for(
         table: The table, or a transaction.
         where: The filter of the rows to replace.
         partitions: `"dynamic"` replaces the partitions that the stream has rows for.
-        workers: Read manifests, and rewrite files in which some rows match the filter. By default
-            this process does.
+        workers: Read manifests, and rewrite files that keep rows. By default this process does.
 
     Raises:
         InvalidArgumentError: If the arguments are invalid or exclude each other.

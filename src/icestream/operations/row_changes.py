@@ -79,6 +79,27 @@ class EverythingRemoved:
             )
 
 
+class RemovedRows(Protocol):
+    """The rows to remove from files: plain data for any worker."""
+
+    def remove(
+        self,
+        live: LiveFiles,
+        writer: TableWriter,
+        undecided: Sequence[FileScanTask],
+        whole: Sequence[FileScanTask],
+    ) -> AppliedChanges:
+        """Remove the rows.
+
+        Args:
+            live: The table's files.
+            writer: Writes the rows that stay, or position deletes.
+            undecided: Files that must be read.
+            whole: Files whose rows are all removed.
+        """
+        ...
+
+
 class Workers(Protocol):
     """Removes rows of files in other processes.
 
@@ -90,7 +111,7 @@ class Workers(Protocol):
     def manifests(self) -> ManifestWorkers: ...
 
     def remove(
-        self, rows: MatchingRows, base: Base, files: KeptTasks, first_whole: int
+        self, rows: RemovedRows, base: Base, files: KeptTasks, first_whole: int
     ) -> WorkerPart:
         """Remove rows, and write those that stay under the operation's id.
 
@@ -141,40 +162,13 @@ class MatchingRemoved:
         with closing(KeptTasks(live.budget)) as whole, closing(KeptTasks(live.budget)) as undecided:
             for task in live.tasks(scan, statistics):
                 (whole if _all_go(scan, task, live.schema) else undecided).add(task)
-            if self.workers is None:
-                applied = removal.remove(live, writer, undecided, whole)
-            else:
-                applied = self._in_workers(self.workers, removal, base, undecided, whole)
+            applied = _removed(removal, self.workers, base, live, writer, undecided, whole)
             return replace(applied, conflict_filter=conflict_filter)
-
-    def _in_workers(
-        self,
-        workers: Workers,
-        removal: MatchingRows,
-        base: Base,
-        undecided: KeptTasks,
-        whole: KeptTasks,
-    ) -> AppliedChanges:
-        """Workers get the files that must be read. Only files with deletes must be counted."""
-        first_whole = len(undecided)
-        undecided.extend(task for task in whole if task.delete_files)
-        whole.keep_only(lambda task: not task.delete_files)
-        part = WorkerPart()
-        if undecided:
-            part = workers.remove(removal, base, undecided, first_whole)
-        gone = [undecided[number] for number in part.removed]
-        return AppliedChanges(
-            files=tuple(task.file for task in chain(whole, gone)),
-            deleted_from=tuple(undecided[number].file for number in part.deleted_from),
-            written=part.written,
-            rows=part.deleted + sum(task.file.record_count for task in whole),
-            rows_kept=part.kept,
-        )
 
 
 @dataclass(frozen=True, slots=True)
 class MatchingRows:
-    """The rows of files that a filter selects, to be removed: plain data for any worker.
+    """The rows that a filter selects.
 
     Attributes:
         row_filter: The filter, which is false where it is null.
@@ -191,14 +185,7 @@ class MatchingRows:
         undecided: Sequence[FileScanTask],
         whole: Sequence[FileScanTask],
     ) -> AppliedChanges:
-        """Remove the rows.
-
-        Args:
-            live: The table's files.
-            writer: Writes the rows that stay, or position deletes.
-            undecided: Files that must be read.
-            whole: Files whose rows are all removed.
-        """
+        """Remove the rows: see `RemovedRows`."""
         columns = filter_columns(live.schema, self.row_filter)
         matches = compile_filter(self.row_filter, live.schema.select(*columns), True)
         with _LosingFiles(live.budget) as files:
@@ -218,11 +205,15 @@ class WrittenPartitionsRemoved:
     file has another spec. An empty stream removes nothing.
 
     Args:
-        workers: Read manifests; by default this process does.
+        workers: Read manifests, and rewrite files of other specs. By default this process does.
     """
 
     workers: Workers | None = None
-    shares = 2
+
+    @property
+    def shares(self) -> int:
+        """Two, for reading and writing, unless workers do both."""
+        return 2 if self.workers is None else 1
 
     def apply(self, base: Base, writer: TableWriter) -> AppliedChanges:
         """Remove files of these partitions; read the files that have another spec."""
@@ -230,18 +221,78 @@ class WrittenPartitionsRemoved:
         keys = {comparable(partitioner.key(number)) for number in range(len(partitioner))}
         keys |= _keys_of(base.files, spec_id, base.target.table)
         live = live_files(base, self.workers)
+        removal = RowsOfPartitions(frozenset(keys))
+        with closing(KeptTasks(live.budget)) as whole, closing(KeptTasks(live.budget)) as undecided:
+            for task in live.tasks(live.ask()) if keys else ():
+                if task.file.spec_id != spec_id:
+                    undecided.add(task)
+                elif partition_values(task.file) in keys:
+                    whole.add(task)
+            applied = _removed(removal, self.workers, base, live, writer, undecided, whole)
+            return replace(applied, conflict_partitions=_seen_keys(base, keys))
+
+
+@dataclass(frozen=True, slots=True)
+class RowsOfPartitions:
+    """The rows of some partitions of the current spec, in files of any spec.
+
+    Attributes:
+        keys: The comparable values of the partitions.
+    """
+
+    keys: frozenset[Key]
+
+    def remove(
+        self,
+        live: LiveFiles,
+        writer: TableWriter,
+        undecided: Sequence[FileScanTask],
+        whole: Sequence[FileScanTask],
+    ) -> AppliedChanges:
+        """Remove the rows: see `RemovedRows`."""
+        partitioner = writer.partitioner
 
         def goes(batch: pa.RecordBatch) -> pa.Array:
             numbers, rows = np.unique(partitioner.ids(writer.conform(batch)), return_inverse=True)
-            return pa.array([comparable(partitioner.key(n)) in keys for n in numbers]).take(rows)
+            keys = (comparable(partitioner.key(number)) for number in numbers)
+            return pa.array([key in self.keys for key in keys]).take(rows)
 
         with _LosingFiles(live.budget) as files:
-            for task in live.tasks(live.ask()) if keys else ():
-                if task.file.spec_id != spec_id:
-                    files.add(task, *_tally(live, task, None, goes))
-                elif partition_values(task.file) in keys:
-                    files.whole.add(task)
-            return files.rewrite(live, writer, goes, conflict_partitions=_seen_keys(base, keys))
+            files.whole.extend(whole)
+            for task in undecided:
+                files.add(task, *_tally(live, task, None, goes))
+            return files.rewrite(live, writer, goes)
+
+
+def _removed(
+    rows: RemovedRows,
+    workers: Workers | None,
+    base: Base,
+    live: LiveFiles,
+    writer: TableWriter,
+    undecided: KeptTasks,
+    whole: KeptTasks,
+) -> AppliedChanges:
+    """Remove rows of files here or in workers.
+
+    Workers get the files that must be read, and those of the others whose rows must be counted.
+    """
+    if workers is None:
+        return rows.remove(live, writer, undecided, whole)
+    first_whole = len(undecided)
+    undecided.extend(task for task in whole if task.delete_files)
+    whole.keep_only(lambda task: not task.delete_files)
+    part = WorkerPart()
+    if undecided:
+        part = workers.remove(rows, base, undecided, first_whole)
+    gone = [undecided[number] for number in part.removed]
+    return AppliedChanges(
+        files=tuple(task.file for task in chain(whole, gone)),
+        deleted_from=tuple(undecided[number].file for number in part.deleted_from),
+        written=part.written,
+        rows=part.deleted + sum(task.file.record_count for task in whole),
+        rows_kept=part.kept,
+    )
 
 
 class _LosingFiles:
@@ -267,14 +318,7 @@ class _LosingFiles:
         elif going:
             self.whole.add(task)
 
-    def rewrite(
-        self,
-        live: LiveFiles,
-        writer: TableWriter,
-        goes: _Goes,
-        *,
-        conflict_partitions: frozenset[Key] | None = None,
-    ) -> AppliedChanges:
+    def rewrite(self, live: LiveFiles, writer: TableWriter, goes: _Goes) -> AppliedChanges:
         """Write the rows that stay to new files."""
         kept = 0
         for batch in live.rows(self.partly):
@@ -286,7 +330,6 @@ class _LosingFiles:
             files=tuple(task.file for task in chain(self.whole, self.partly)),
             rows=self.rows + live.count(self.whole),
             rows_kept=kept,
-            conflict_partitions=conflict_partitions,
         )
 
     def delete_by_position(

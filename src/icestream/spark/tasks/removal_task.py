@@ -11,7 +11,7 @@ from icestream.memory.budget import MemoryBudget
 from icestream.operations.budget_shares import Budgets
 from icestream.operations.kept_tasks import KeptTasks
 from icestream.operations.live_files import LiveFiles
-from icestream.operations.row_changes import MatchingRows
+from icestream.operations.row_changes import RemovedRows
 from icestream.operations.write_parts import WorkerPart
 from icestream.spark.tasks.file_shares import FileShare
 from icestream.write.table_writer import TableWriter
@@ -32,7 +32,7 @@ class RemovalWork:
 
     target: WriteTarget
     branch: str
-    rows: MatchingRows
+    rows: RemovedRows
     first_whole: int
     memory_bytes: int
 

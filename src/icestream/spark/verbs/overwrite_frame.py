@@ -40,8 +40,8 @@ def overwrite(
 ) -> WriteReport:
     """Replace rows of a table with the rows of a DataFrame, as exactly one snapshot.
 
-    Tasks write the new files. With `where`, tasks also rewrite the files in which some rows remain.
-    The frame may read the table itself.
+    Tasks write the new files, and they rewrite the files in which some rows remain. The frame may
+    read the table itself.
 
     Args:
         frame: The new rows. An empty frame only removes rows.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 
 from icestream.operations.kept_tasks import KeptTasks
-from icestream.operations.row_changes import MatchingRows
+from icestream.operations.row_changes import RemovedRows
 from icestream.operations.upkeep.orphans import delete_write
 from icestream.operations.write_parts import Base, WorkerPart
 from icestream.report.write_report import WriteReport
@@ -57,7 +57,7 @@ class RowWorkers:
         self._worker = (0, 0)
 
     def remove(
-        self, rows: MatchingRows, base: Base, files: KeptTasks, first_whole: int
+        self, rows: RemovedRows, base: Base, files: KeptTasks, first_whole: int
     ) -> WorkerPart:
         """Remove rows of files: see `icestream.operations.row_changes.Workers`."""
         target = without_history(base.target)
