@@ -69,12 +69,12 @@ def _executors(jvm: int) -> list[int]:
     """The JVMs that the driver's JVM has started."""
     text = Path(f"/proc/{jvm}/task").iterdir()
     children = [pid for task in text for pid in (task / "children").read_text().split()]
-    found = []
+    running = []
     for pid in children:
         with suppress(FileNotFoundError, ProcessLookupError):
             if _EXECUTOR in Path(f"/proc/{pid}/cmdline").read_bytes():
-                found.append(int(pid))
-    return found
+                running.append(int(pid))
+    return running
 
 
 def _session(executors: int) -> Any:

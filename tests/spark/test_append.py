@@ -27,7 +27,7 @@ from pyspark.sql import functions as sf
 
 import icestream as ice
 import icestream.spark as ice_spark
-from icestream.spark.tasks.task_failure import driver_error
+from icestream.spark.tasks.task_notes import driver_error
 from icestream.spark.writing import written_frame
 
 ORDERS = Schema(
@@ -103,7 +103,7 @@ class _Failing:
         self.task = task
 
     def __call__(self, batches: Any) -> Any:
-        from icestream.spark.tasks.task_failure import note_error
+        from icestream.spark.tasks.task_notes import note_error
 
         with note_error():
             raise ice.CredentialsExpiredError("too old", path="s3://bucket/a")

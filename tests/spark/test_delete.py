@@ -15,8 +15,8 @@ import icestream as ice
 import icestream.spark as ice_spark
 from icestream.operations.write_parts import WorkerPart
 from icestream.spark.tasks.file_shares import FileShare
-from icestream.spark.tasks.removal_task import RemovalWork
 from icestream.spark.writing import rewrite_job
+from icestream.spark.writing.removal_task import RemovalWork
 from tests.support.delete_files import commit_position_deletes
 from tests.support.loads import (
     BY_PART,

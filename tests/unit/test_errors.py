@@ -15,7 +15,7 @@ import pytest
 
 import icestream
 from icestream import errors
-from icestream.spark.tasks.task_failure import driver_error, note_error
+from icestream.spark.tasks.task_notes import driver_error, note_error
 
 _ALL = [
     error

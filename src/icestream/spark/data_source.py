@@ -46,7 +46,7 @@ class IcestreamSource(DataSource):  # type: ignore[misc]
         from icestream.spark.format.read_options import ReadOptions
         from icestream.spark.format.table_read import PinnedTable, TableRead
         from icestream.spark.streaming.stream_options import without_stream_options
-        from icestream.spark.tasks.task_failure import planning_errors
+        from icestream.spark.tasks.task_notes import planning_errors
 
         with planning_errors():
             # Spark does not say whether this is for a stream: `reader` refuses stream options.
@@ -59,7 +59,7 @@ class IcestreamSource(DataSource):  # type: ignore[misc]
         """The reader, which plans the read."""
         from icestream.spark.format.read_options import ReadOptions
         from icestream.spark.format.reader import PushingReader, TableReader
-        from icestream.spark.tasks.task_failure import planning_errors
+        from icestream.spark.tasks.task_notes import planning_errors
 
         with planning_errors():
             options = ReadOptions.of(self._take_options())
@@ -71,7 +71,7 @@ class IcestreamSource(DataSource):  # type: ignore[misc]
         from icestream.spark.format.read_options import ReadOptions
         from icestream.spark.streaming.stream_options import StreamOptions, without_stream_options
         from icestream.spark.streaming.stream_reader import IcestreamStreamReader
-        from icestream.spark.tasks.task_failure import planning_errors
+        from icestream.spark.tasks.task_notes import planning_errors
 
         with planning_errors():
             given = self._take_options()
@@ -82,7 +82,7 @@ class IcestreamSource(DataSource):  # type: ignore[misc]
     def writer(self, schema: Any, overwrite: bool) -> IcestreamWriter:
         """The writer of a frame: see `icestream.spark.format.sink`."""
         from icestream.spark.format.sink import IcestreamWriter
-        from icestream.spark.tasks.task_failure import planning_errors
+        from icestream.spark.tasks.task_notes import planning_errors
 
         defaults = {"memory": str(self.defaults.memory_bytes)}
         with planning_errors():
@@ -91,7 +91,7 @@ class IcestreamSource(DataSource):  # type: ignore[misc]
     def streamWriter(self, schema: Any, overwrite: bool) -> IcestreamStreamWriter:  # noqa: N802
         """The writer of micro-batches: see `icestream.spark.streaming.stream_sink`."""
         from icestream.spark.streaming.stream_sink import IcestreamStreamWriter
-        from icestream.spark.tasks.task_failure import planning_errors
+        from icestream.spark.tasks.task_notes import planning_errors
 
         with planning_errors():
             return IcestreamStreamWriter(self.options, schema, overwrite, self.defaults)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from icestream import errors
 from icestream.errors import IcestreamError
-from icestream.spark.tasks.task_failure import driver_error
+from icestream.spark.tasks.task_notes import driver_error
 
 # In Spark's message: the last line of a Python traceback, or the end of its first line.
 _LINE = re.compile(r"(?:^\s*|^\[PYTHON_.*?: )icestream\.errors\.(\w+): (.*)$", re.MULTILINE)
@@ -19,7 +19,7 @@ def typed(error: BaseException) -> BaseException:
     """The error of icestream that caused a Spark error, or the error itself.
 
     An error of a task is complete, because Spark's message contains all its attributes
-    (`task_failure.py`). From a process in which Spark plans, only the message arrives: other
+    (`task_notes.py`). From a process in which Spark plans, only the message arrives: other
     attributes are empty, for example the bytes of a `MemoryBudgetError` are 0.
 
     Args:

@@ -23,7 +23,7 @@ from icestream.pipeline.request.checks import (
 from icestream.read.scan import scan
 from icestream.spark.arrow.frame_schema import quoted
 from icestream.spark.setup.installed import pyspark_module
-from icestream.spark.tasks.task_failure import driver_error
+from icestream.spark.tasks.task_notes import driver_error
 from icestream.spark.verbs.read_table import read
 
 if TYPE_CHECKING:

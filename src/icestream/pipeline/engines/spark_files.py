@@ -22,7 +22,7 @@ from icestream.spark.tasks.direct_write import SourcePart, decode_share, encode_
 from icestream.spark.tasks.packing import MOST_BYTES_PER_TASK, pack, wanted_tasks
 from icestream.spark.tasks.planned_frame import type_bytes
 from icestream.spark.tasks.shares import shares_frame, shares_in
-from icestream.spark.tasks.task_failure import note_error
+from icestream.spark.tasks.task_notes import note_error
 from icestream.write.sources.bad_record import QUARANTINE_SCHEMA, BadRecord, refuse
 from icestream.write.sources.file_columns import plain_type
 from icestream.write.sources.file_rows import FileRows, stored_file

@@ -38,7 +38,7 @@ from icestream.spark.arrow.types import spark_schema
 from icestream.spark.setup.installed import is_classic, pyspark_module
 from icestream.spark.setup.registration import session_defaults
 from icestream.spark.tasks.manifest_tasks import SparkManifests
-from icestream.spark.tasks.task_failure import note_error
+from icestream.spark.tasks.task_notes import note_error
 from icestream.spark.tasks.task_plan import plan_tasks
 from icestream.write.rules.column_rules import ColumnRules
 from icestream.write.rules.duckdb_query import DuckdbQuery

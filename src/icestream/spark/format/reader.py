@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from icestream.read.request import request
 from icestream.spark.format.filters import pushed
 from icestream.spark.format.table_read import Share, TableRead
-from icestream.spark.tasks.task_failure import planning_errors
+from icestream.spark.tasks.task_notes import planning_errors
 
 
 class TableReader(DataSourceReader):  # type: ignore[misc]

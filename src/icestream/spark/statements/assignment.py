@@ -25,7 +25,7 @@ from icestream.spark.arrow.types import spark_schema
 from icestream.spark.setup.installed import is_classic, pyspark_module
 from icestream.spark.setup.registration import setting
 from icestream.spark.statements.words import refused
-from icestream.spark.tasks.task_failure import error_note
+from icestream.spark.tasks.task_notes import error_note
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -34,7 +34,7 @@ from icestream.spark.format.table_read import PinnedTable, Share, TableRead
 from icestream.spark.streaming.followed_branch import FollowedBranch, Stretch
 from icestream.spark.streaming.stream_offset import StreamOffset
 from icestream.spark.streaming.stream_options import HAS_ADMISSION_CONTROL, StreamOptions
-from icestream.spark.tasks.task_failure import plain_errors
+from icestream.spark.tasks.task_notes import plain_errors
 
 _bases: tuple[type, ...] = (DataSourceStreamReader,)
 if HAS_ADMISSION_CONTROL:

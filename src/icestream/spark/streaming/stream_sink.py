@@ -35,7 +35,7 @@ from icestream.spark.streaming.stream_id import (
     check_stream_id,
     refuse_other_query,
 )
-from icestream.spark.tasks.task_failure import plain_errors
+from icestream.spark.tasks.task_notes import plain_errors
 from icestream.spark.tasks.task_write import TaskResult
 from icestream.spark.writing.table_write import PlannedWrite
 from icestream.spark.writing.written_frame import plan

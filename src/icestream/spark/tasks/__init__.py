@@ -15,10 +15,8 @@ matched_rows.py     reads the rows of an update
 manifest_tasks.py   reads the manifests of large tables
 manifest_answer.py  encodes the files found in manifests
 storage_tasks.py    lists folders and deletes files
-removal_task.py     removes rows of the files in a share
 task_write.py       writes the rows of a task, and returns its result to the driver
 plain_record.py     encodes results as plain data
-task_failure.py     passes icestream's errors from a task to the driver
-worker_memory.py    measures the memory of a Python worker
+task_notes.py       what a task notes for the driver: its error, and the memory of its worker
 ```
 """

@@ -23,9 +23,8 @@ from icestream.read.scan import read_splits
 from icestream.read.split import Split
 from icestream.spark.arrow.conversion import SparkBatches
 from icestream.spark.tasks.shares import shares_in
-from icestream.spark.tasks.task_failure import note_error
+from icestream.spark.tasks.task_notes import note_base, note_error
 from icestream.spark.tasks.task_write import TaskWrite, answer
-from icestream.spark.tasks.worker_memory import note_base
 from icestream.write.rules.column_rules import ColumnRules
 from icestream.write.rules.duckdb_query import DuckdbQuery
 from icestream.write.sources.arrow_source import ArrowSource

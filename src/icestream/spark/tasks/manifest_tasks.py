@@ -38,8 +38,7 @@ from icestream.spark.tasks.manifest_answer import decoded_files, encoded_files
 from icestream.spark.tasks.packing import pack, wanted_tasks
 from icestream.spark.tasks.shares import map_shares
 from icestream.spark.tasks.shown_work import described_jobs
-from icestream.spark.tasks.task_failure import driver_error, note_error
-from icestream.spark.tasks.worker_memory import note_base
+from icestream.spark.tasks.task_notes import driver_error, note_base, note_error
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,8 +20,7 @@ from icestream.read.deletes.position_set import PositionSet
 from icestream.read.project.row_filter import compile_filter
 from icestream.spark.arrow.conversion import SparkBatches
 from icestream.spark.tasks.file_shares import FileShare
-from icestream.spark.tasks.task_failure import note_error
-from icestream.spark.tasks.worker_memory import note_base
+from icestream.spark.tasks.task_notes import note_base, note_error
 from icestream.write.target import WriteTarget
 
 _Positions = npt.NDArray[np.int64]

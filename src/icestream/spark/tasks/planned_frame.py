@@ -20,9 +20,8 @@ from icestream.read.order import TaskOrder
 from icestream.read.scan import read_splits
 from icestream.spark.arrow.conversion import SparkBatches
 from icestream.spark.tasks.shares import map_shares
-from icestream.spark.tasks.task_failure import note_error
+from icestream.spark.tasks.task_notes import note_base, note_error
 from icestream.spark.tasks.task_plan import TaskPlan, splits_of
-from icestream.spark.tasks.worker_memory import note_base
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,8 +15,7 @@ from icestream.spark.setup.installed import runs_here
 from icestream.spark.setup.settings import cores_of
 from icestream.spark.tasks.packing import wanted_tasks
 from icestream.spark.tasks.shares import map_shares
-from icestream.spark.tasks.task_failure import driver_error, note_error
-from icestream.spark.tasks.worker_memory import note_base
+from icestream.spark.tasks.task_notes import driver_error, note_base, note_error
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,8 +16,7 @@ from icestream.memory.budget import MemoryBudget
 from icestream.operations.write_files import write_stream
 from icestream.spark.setup.installed import is_classic
 from icestream.spark.tasks.plain_record import decode, encode
-from icestream.spark.tasks.task_failure import note_error
-from icestream.spark.tasks.worker_memory import Measured, measured_worker, note_base
+from icestream.spark.tasks.task_notes import Measured, measured_worker, note_base, note_error
 from icestream.write.new_file import NewFile
 from icestream.write.schema.schema_plan import SchemaMode
 from icestream.write.table_writer import Written
@@ -38,7 +37,7 @@ class TaskResult:
     Attributes:
         written: The files that the task wrote.
         peak_bytes: The peak of the Arrow bytes that the task held.
-        worker: The peak and the base of the worker's memory: see `worker_memory`.
+        worker: The peak and the base of the worker's memory: see `task_notes`.
         retried: Whether other attempts at the same rows may have left files. When Spark fails a
             task from outside, it kills the worker, which then can't delete its files.
     """

@@ -16,6 +16,7 @@ keyed_frame.py            the rows of a merge with their keys
 merge_job.py              the join that finds matches, and the tasks that apply them
 rewrite_job.py            tasks that read and rewrite files, for deletes and overwrites
 update_job.py             expressions over the rows of an update, and the tasks that apply them
+removal_task.py           a task that removes rows of its files
 compact_job.py            tasks that rewrite groups of small files
 ```
 """

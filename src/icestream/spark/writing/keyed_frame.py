@@ -21,8 +21,7 @@ from icestream.operations.merge.merge_work import KEY_FIELDS, MergeWork
 from icestream.spark.arrow.frame_schema import quoted_in
 from icestream.spark.setup.installed import pyspark_module
 from icestream.spark.tasks.plain_record import decode, encode
-from icestream.spark.tasks.task_failure import note_error
-from icestream.spark.tasks.worker_memory import note_base
+from icestream.spark.tasks.task_notes import note_base, note_error
 from icestream.spark.writing.written_frame import Rows
 
 if TYPE_CHECKING:

@@ -22,9 +22,8 @@ from icestream.spark.setup.installed import pyspark_module
 from icestream.spark.tasks.file_shares import FileShare, file_shares
 from icestream.spark.tasks.packing import MOST_BYTES_PER_TASK, wanted_tasks
 from icestream.spark.tasks.shares import map_shares
-from icestream.spark.tasks.task_failure import note_error
+from icestream.spark.tasks.task_notes import measured_worker, note_base, note_error
 from icestream.spark.tasks.task_write import ANSWER_PARTS, ANSWER_SCHEMA, answer, run_tasks
-from icestream.spark.tasks.worker_memory import measured_worker, note_base
 from icestream.spark.writing.distribution import partition_keys
 from icestream.spark.writing.keyed_frame import KEY_NAMES, KeyedFrame
 

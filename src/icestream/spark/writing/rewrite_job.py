@@ -21,11 +21,10 @@ from icestream.spark.setup.settings import cores_of
 from icestream.spark.tasks.file_shares import FileShare, file_shares
 from icestream.spark.tasks.manifest_tasks import SparkManifests
 from icestream.spark.tasks.packing import wanted_tasks
-from icestream.spark.tasks.removal_task import RemovalWork
 from icestream.spark.tasks.shares import map_shares
-from icestream.spark.tasks.task_failure import note_error
+from icestream.spark.tasks.task_notes import measured_worker, note_base, note_error
 from icestream.spark.tasks.task_write import ANSWER_PARTS, ANSWER_SCHEMA, answer, run_tasks
-from icestream.spark.tasks.worker_memory import measured_worker, note_base
+from icestream.spark.writing.removal_task import RemovalWork
 from icestream.spark.writing.write_jobs import write_jobs
 from icestream.write.target import WriteTarget, without_history
 

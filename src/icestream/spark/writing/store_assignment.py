@@ -18,7 +18,7 @@ from icestream.errors import InvalidDataError, UnsupportedFeatureError
 from icestream.spark.arrow.frame_schema import arrow_schema, quoted, untyped_paths
 from icestream.spark.arrow.types import spark_schema
 from icestream.spark.setup.installed import pyspark_module
-from icestream.spark.tasks.task_failure import error_note
+from icestream.spark.tasks.task_notes import error_note
 from icestream.write.schema.comparison import SchemaMode, compare
 from icestream.write.schema.types import downcasts_nanoseconds
 from icestream.write.target import WriteTarget

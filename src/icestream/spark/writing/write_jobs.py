@@ -11,7 +11,7 @@ from typing import Any
 from icestream.operations.upkeep.orphans import delete_write
 from icestream.spark.setup.installed import is_classic
 from icestream.spark.tasks.shown_work import described_jobs
-from icestream.spark.tasks.task_failure import driver_error
+from icestream.spark.tasks.task_notes import driver_error
 from icestream.write.target import WriteTarget
 
 # Where Spark does not say which tasks still run, these waits must do.

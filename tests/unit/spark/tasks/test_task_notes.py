@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import icestream as ice
-from icestream.spark.tasks.task_failure import driver_error, note_error
+from icestream.spark.tasks.task_notes import driver_error, note_error
 
 
 def test_a_query_that_is_wrong_stays_sparks_error() -> None:

@@ -1,8 +1,11 @@
-"""Passes icestream's errors from a task to the driver, and keeps their types.
+"""What a task notes for the driver: its error, and the memory of its Python worker.
 
 Spark passes only the text of a worker's traceback to the driver. So icestream adds a note with the
 error as data, which becomes part of that text. The text may also contain values of rows, so a note
 is parsed and never executed: a forged note can at most produce a wrong error.
+
+The base of a worker is the interpreter, PyArrow, PySpark and icestream, measured before the first
+task does any work. Tasks add the memory that they hold, up to their limit.
 """
 
 from __future__ import annotations
@@ -17,12 +20,18 @@ from contextlib import contextmanager
 
 from icestream import errors as kinds
 from icestream.errors import IcestreamError, TaskFailedError
+from icestream.memory.machine import resident_bytes
 from icestream.spark.setup.installed import pyspark_module
 
 _NOTE = "icestream-error: "
 _NOTES = re.compile(rf"{_NOTE}([A-Za-z0-9+/=]+)")
 _SHOWN_CHARACTERS = 500
 _NO_CODE = "No module named 'icestream'"
+
+Measured = tuple[int, int]
+"""The peak and the base of a worker in bytes, or zeros where the system does not report them."""
+
+_base_bytes: int | None = None
 
 
 @contextmanager
@@ -141,3 +150,17 @@ def _short(error: BaseException) -> str:
     if len(lines) > 1:
         summary = f"{lines[0].strip()} ... {summary}"
     return summary if len(summary) <= _SHOWN_CHARACTERS else f"{summary[:_SHOWN_CHARACTERS]}..."
+
+
+def note_base() -> None:
+    """In a task, before its work: remember how much memory the worker uses by itself."""
+    global _base_bytes
+    if _base_bytes is None:
+        _base_bytes = resident_bytes("self", "VmRSS") or 0
+
+
+def measured_worker() -> Measured:
+    """In a task, after its work: the peak of the worker so far, and its base."""
+    note_base()
+    assert _base_bytes is not None
+    return resident_bytes("self", "VmHWM") or 0, _base_bytes
