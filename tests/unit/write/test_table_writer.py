@@ -141,6 +141,6 @@ def test_parts_of_a_write_add_up(catalog: SqlCatalog) -> None:
             yield writer.close()
 
     first, second = parts()
-    both = first + second
+    both = Written.joined([first, second])
     assert both == Written.of([*first.files, *second.files])
     assert both.rows == 2
