@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -23,12 +25,14 @@ from pyiceberg.types import (
     TimestamptzType,
     UUIDType,
 )
+from pyspark import InheritableThread
 from pyspark.sql import functions as sf
 
 import icestream as ice
 import icestream.spark as ice_spark
 from icestream.spark.tasks.task_notes import driver_error
 from icestream.spark.writing import written_frame
+from tests.support.loads import listing
 
 ORDERS = Schema(
     NestedField(1, "id", LongType()),
@@ -184,3 +188,37 @@ def test_no_such_branch_is_said_before_anything_runs(spark, catalog: SqlCatalog)
     table = catalog.create_table("db.orders", ORDERS)
     with pytest.raises(ice.InvalidArgumentError, match="no branch 'audit'"):
         ice_spark.append(_frame(spark, 5), table, branch="audit")
+
+
+def _slowly(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for _ in range(10_000):
+            time.sleep(0.02)
+            yield batch
+
+
+@pytest.mark.slow
+def test_a_write_that_is_interrupted_ends_its_job_and_leaves_nothing(
+    spark: Any, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = "write.target-file-size-bytes", "write.parquet.row-group-size-bytes"
+    properties = dict.fromkeys(sizes, "50000")  # files are written while rows still come
+    table = catalog.create_table("db.t", pa.schema([("id", pa.int64())]), properties=properties)
+    before = listing(table)
+    threads: list[InheritableThread] = []
+
+    def interrupted(answers: Any, *_: object) -> None:
+        threads.append(InheritableThread(answers.collect))
+        threads[0].start()
+        while not any(path.endswith(".parquet") for path in listing(table)):
+            time.sleep(0.05)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(written_frame, "run_tasks", interrupted)
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)  # the job was cancelled
+    with pytest.raises(KeyboardInterrupt):
+        ice_spark.append(spark.range(0, 20_000, 1, 2).mapInArrow(_slowly, "id long"), table)
+    assert listing(table) == before
+    threads[0].join(5)
+    assert not threads[0].is_alive()
+    assert listing(table) == before

@@ -93,7 +93,10 @@ def test_tasks_make_the_drivers_plan(
         planned = _splits(spark, table, where)
         expected = ice.scan(table, where=where).splits()
         assert _plain(planned) == _plain(expected)
-    assert len(jobs) >= 3
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    manifests = [m for m in snapshot.manifests(table.io) if m.content == ManifestContent.DATA]
+    assert len(jobs) >= 3 or len(manifests) == 1, "a single manifest is read here"
     assert any(split.deletes for split in _splits(spark, table))
 
 

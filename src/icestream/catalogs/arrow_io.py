@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+import pyarrow
+
 _DATASET = "pyarrow.dataset"
 
 
@@ -33,7 +35,8 @@ def _datasets_later() -> Iterator[None]:
     if _DATASET in sys.modules:
         yield
         return
-    placeholder = sys.modules[_DATASET] = _Later(_DATASET)
+    # Another thread that imports the module meanwhile gets the placeholder, also from the package.
+    placeholder = sys.modules[_DATASET] = pyarrow.dataset = _Later(_DATASET)
     try:
         yield
     finally:

@@ -20,8 +20,10 @@ import sys
 from icestream.catalogs import arrow_io
 del sys.modules["pyiceberg.io.pyarrow"]
 with arrow_io._datasets_later():
+    import pyarrow.dataset
     import pyarrow.dataset as taken
-    assert taken.Scanner.__module__ == "pyarrow._dataset"
+assert pyarrow.dataset.dataset is taken.dataset
+assert taken.Scanner.__module__ == "pyarrow._dataset"
 import pyarrow.dataset
 assert type(sys.modules["pyarrow.dataset"]).__name__ == "module"
 assert taken.dataset is pyarrow.dataset.dataset

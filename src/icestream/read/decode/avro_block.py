@@ -25,6 +25,7 @@ from zstandard import ZstdDecompressor
 
 from icestream.memory.budget import Lease
 
+_MAGIC = b"Obj\x01"
 CHUNK_BYTES = 1 << 20
 MOST_BLOCK_BYTES = 32 << 20
 # The usual compression levels need no more. A frame may request gigabytes.
@@ -79,6 +80,9 @@ class AvroBlocks:
 
     def _header(self) -> AvroFileHeader:
         while self._fill():
+            # PyIceberg's decoder does not check this, and reads past the end of other content.
+            if not self._buffer.startswith(_MAGIC[: len(self._buffer)]):
+                raise ValueError("the file does not begin like an Avro file")
             decoder = new_decoder(self._buffer)
             try:
                 header: AvroFileHeader = _header_reader().read(decoder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pyarrow as pa
 from pyiceberg.types import (
     DecimalType,
@@ -18,6 +19,11 @@ from pyiceberg.types import (
 _UTC = {"UTC", "+00:00", "Etc/UTC", "Z", "GMT", "Etc/GMT"}
 _NO_ZONE = (TimestampType, TimestampNanoType)
 _ZONED = (TimestamptzType, TimestamptzNanoType)
+_HEX_DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
+_UUID_BYTES = 16
+_UUID_CHARACTERS = 36
+# Positions of the two digits of each byte in 01234567-89ab-cdef-0123-456789abcdef.
+_UUID_PLACES = np.array([0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34])
 
 Convert = Callable[[pa.Array], pa.Array]
 
@@ -126,3 +132,23 @@ def _to_extension(source: pa.DataType, target: pa.BaseExtensionType) -> Convert 
     if _is_bytes(source) or (_is_bytes(storage) and is_text(source)):
         return lambda array: target.wrap_array(array.cast(storage))
     return None
+
+
+def uuid_text(array: pa.ExtensionArray) -> pa.StringArray:
+    """UUIDs as text, in lower case."""
+    storage: pa.FixedSizeBinaryArray = array.storage
+    count, data = len(storage), storage.buffers()[1]
+    if data is None:
+        return pa.nulls(count, pa.string())
+    first = storage.offset * _UUID_BYTES
+    raw = np.frombuffer(data, np.uint8)[first : first + count * _UUID_BYTES]
+    raw = raw.reshape(count, _UUID_BYTES)
+    text = np.full((count, _UUID_CHARACTERS), ord("-"), np.uint8)
+    text[:, _UUID_PLACES] = _HEX_DIGITS[raw >> 4]
+    text[:, _UUID_PLACES + 1] = _HEX_DIGITS[raw & 15]
+    offsets = np.arange(count + 1, dtype=np.int32) * _UUID_CHARACTERS
+    validity = None
+    if storage.null_count:
+        valid = storage.is_valid().to_numpy(zero_copy_only=False)
+        validity = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(text), validity)

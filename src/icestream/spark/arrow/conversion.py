@@ -11,13 +11,9 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-Convert = Callable[[pa.Array], pa.Array]
+from icestream.read.project.conversion import uuid_text
 
-_HEX_DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
-_UUID_BYTES = 16
-_UUID_CHARACTERS = 36
-# Positions of the two digits of each byte in 01234567-89ab-cdef-0123-456789abcdef.
-_UUID_PLACES = np.array([0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34])
+Convert = Callable[[pa.Array], pa.Array]
 
 
 def spark_arrow_schema(schema: pa.Schema) -> pa.Schema:
@@ -71,7 +67,7 @@ class SparkBatches:
 def _converter(source: pa.DataType, target: pa.DataType) -> Convert | None:
     """A function from arrays of `source` to arrays of `target`, or None if the types are equal."""
     if isinstance(source, pa.UuidType):
-        return _uuid_text
+        return uuid_text
     if not _has_uuid(source):
         # Compare the text as well, because equality ignores the names of list elements.
         same = source.equals(target) and str(source) == str(target)
@@ -142,22 +138,3 @@ def _nulls(array: pa.Array) -> pa.Array | None:
 def _offsets(array: pa.Array) -> pa.Array:
     """A copy of the offsets, because `from_arrays` can't combine sliced offsets with a mask."""
     return pa.array(array.offsets.to_numpy().astype(np.int32))
-
-
-def _uuid_text(array: pa.ExtensionArray) -> pa.StringArray:
-    storage: pa.FixedSizeBinaryArray = array.storage
-    count, data = len(storage), storage.buffers()[1]
-    if data is None:
-        return pa.nulls(count, pa.string())
-    first = storage.offset * _UUID_BYTES
-    raw = np.frombuffer(data, np.uint8)[first : first + count * _UUID_BYTES]
-    raw = raw.reshape(count, _UUID_BYTES)
-    text = np.full((count, _UUID_CHARACTERS), ord("-"), np.uint8)
-    text[:, _UUID_PLACES] = _HEX_DIGITS[raw >> 4]
-    text[:, _UUID_PLACES + 1] = _HEX_DIGITS[raw & 15]
-    offsets = np.arange(count + 1, dtype=np.int32) * _UUID_CHARACTERS
-    validity = None
-    if storage.null_count:
-        valid = storage.is_valid().to_numpy(zero_copy_only=False)
-        validity = pa.py_buffer(np.packbits(valid, bitorder="little"))
-    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(text), validity)

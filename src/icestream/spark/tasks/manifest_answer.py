@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any
 
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
@@ -20,6 +20,7 @@ from icestream.read.plan.found_files import FoundFile, Statistics
 from icestream.spark.tasks.plain_record import decode, encode
 
 _VALUES_PER_ANSWER = 40_000
+_BYTES_PER_ANSWER = 1 << 20
 _PLAIN_VALUES = 8  # of a file without statistics
 _KINDS = (
     "column_sizes",
@@ -67,12 +68,12 @@ def encoded_files(files: Iterable[FoundFile], wanted: Statistics) -> Iterator[by
         files: The files.
         wanted: The statistics to keep.
 
-    Memory: 40,000 values.
+    Memory: 40,000 values, or 1 MB of paths and bounds.
     """
     batch = _Batch(wanted)
     for each in files:
         batch.add(each)
-        if batch.values >= _VALUES_PER_ANSWER:
+        if batch.values >= _VALUES_PER_ANSWER or batch.bytes >= _BYTES_PER_ANSWER:
             yield batch.encoded()
             batch = _Batch(wanted)
     yield batch.encoded()
@@ -104,6 +105,7 @@ class _Batch:
         self._rows: list[tuple[Any, ...]] = []
         self._statistics: list[list[Mapping[int, Any]]] = []
         self.values = 0
+        self.bytes = 0
 
     def add(self, entry: FoundFile) -> None:
         file = entry.file
@@ -119,10 +121,13 @@ class _Batch:
             )
         )
         self.values += _PLAIN_VALUES
+        self.bytes += len(file.file_path)
         if self._kinds:
             statistics = [self._kept(file, number) for number in range(len(self._kinds))]
             self._statistics.append(statistics)
             self.values += sum(map(len, statistics))
+            bounds = chain.from_iterable(kind.values() for kind in statistics[_BOUNDS:])
+            self.bytes += sum(map(len, bounds))
 
     def encoded(self) -> bytes:
         columns = zip(*self._rows, strict=True) if self._rows else repeat((), 7)

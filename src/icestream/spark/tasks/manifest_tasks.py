@@ -98,7 +98,9 @@ class SparkManifests:
         )
         file_bytes = _FILE_BYTES + _STATISTIC_BYTES * _values(file_filter, statistics)
         most_bytes = files.budget.limit_bytes // _WAVE_SHARE
-        for wave in _waves(chain(first, manifests), file_bytes, most_bytes):
+        has_bounds = bool(statistics.columns)
+        waves = _waves(chain(first, manifests), file_bytes, most_bytes, has_bounds=has_bounds)
+        for wave in waves:
             yield from self._found(wave, files, work)
 
     def _are_faster(self, manifests: Iterable[ManifestFile]) -> bool:
@@ -202,7 +204,7 @@ def _first_of(manifests: Iterator[ManifestFile]) -> tuple[list[ManifestFile], bo
 
 
 def _waves(
-    manifests: Iterable[ManifestFile], file_bytes: int, most_bytes: int
+    manifests: Iterable[ManifestFile], file_bytes: int, most_bytes: int, *, has_bounds: bool
 ) -> Iterator[list[_Piece]]:
     """Manifests in runs, each for one job."""
     wave: list[_Piece] = []
@@ -210,13 +212,25 @@ def _waves(
     for manifest in manifests:
         record = json.dumps([_plain(manifest, name) for name in _FIELDS])
         wave.append(_Piece(record, manifest.manifest_length))
-        count = (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
-        held += len(record) + file_bytes * count
+        held += len(record) + _answer_bytes(manifest, file_bytes, has_bounds)
         if held >= most_bytes:
             yield wave
             wave, held = [], 0
     if wave:
         yield wave
+
+
+def _answer_bytes(manifest: ManifestFile, file_bytes: int, has_bounds: bool) -> int:
+    """The expected size of the answer about a manifest.
+
+    The manifest's own size counts if it does not say how many files it has, as in format version 1,
+    and for bounds, which may be long texts.
+    """
+    counts = manifest.added_files_count, manifest.existing_files_count
+    expected = file_bytes * sum(count or 0 for count in counts)
+    if has_bounds or None in counts:
+        return max(expected, manifest.manifest_length)
+    return expected
 
 
 def _values(file_filter: FileFilter, statistics: Statistics) -> int:

@@ -24,6 +24,7 @@ from icestream.write.rules.stream_filter import (
     field_path,
     near_column,
 )
+from icestream.write.schema.columns import empty_batch
 from icestream.write.schema.types import plain
 from icestream.write.sources.arrow_source import ArrowSource
 
@@ -147,7 +148,7 @@ def _column(column: SelectedColumn, stream: pa.Schema) -> _Made:
         hint = near_column(column.source, stream.names)
         lacks = f"select names {column.source!r}, and the source has no such column"
         raise UnknownColumnError(f"{lacks}: {hint}")
-    kind = field_at(pa.RecordBatch.from_pylist([], schema=stream), path).type
+    kind = field_at(empty_batch(stream), path).type
     if column.kind is None:
         return pa.field(column.name, kind), path, lambda batch: field_at(batch, path)
     values = plain(kind)

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from pyiceberg.types import UUIDType
 
 from icestream.errors import InvalidArgumentError, InvalidDataError
+from icestream.read.project.conversion import uuid_text
 from icestream.write.schema.types import Convert, conversion, is_bytes, is_text
 from icestream.write.sources.file_stream import cast_text
 
@@ -75,6 +76,8 @@ def _converter(source: pa.DataType, target: pa.DataType) -> Convert | None:
         return lambda array: pa.nulls(len(array), target)
     if isinstance(target, pa.UuidType):
         return conversion(source, UUIDType(), downcast_ns=False)
+    if isinstance(source, pa.UuidType) and is_text(target) and not types.is_dictionary(target):
+        return lambda array: uuid_text(array).cast(target)
     if isinstance(source, pa.BaseExtensionType):
         return None
     if is_text(source) or is_text(target):

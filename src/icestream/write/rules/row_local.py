@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from icestream.errors import InvalidArgumentError
 from icestream.write.rules.duckdb_query import VIEW, duckdb_module
+from icestream.write.schema.columns import empty_batch
 
 _REASON = "transform_engine='duckdb'"
 _MODIFIERS = {
@@ -66,7 +67,7 @@ def refuse_unless_plan_is_row_local(sql: str, stream: pa.Schema) -> None:
     """
     duckdb = duckdb_module(_REASON)
     with duckdb.connect(":memory:") as connection:
-        connection.register(VIEW, stream.empty_table())
+        connection.register(VIEW, pa.table(empty_batch(stream)))
         try:
             [[_, text]] = connection.execute(f"EXPLAIN (FORMAT json) {sql}").fetchall()
         except duckdb.Error as error:

@@ -26,6 +26,11 @@ _REFUSALS = (
 )
 
 
+def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
+    """A batch without rows. PyArrow's own way fails for extension types in lists and structs."""
+    return pa.RecordBatch.from_arrays([pa.nulls(0, each.type) for each in schema], schema=schema)
+
+
 class Unstorable(Exception):  # noqa: N818 - internal: becomes an InvalidDataError with the row
     """A value can't be stored; the message says why.
 

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from icestream.errors import InvalidArgumentError, SchemaMismatchError
+from icestream.write.schema.columns import empty_batch
 
 _ACCEPTED = (
     "a pyarrow Table, RecordBatch, RecordBatchReader, Dataset or Scanner, an iterable of batches, "
@@ -184,7 +185,7 @@ def _is_stream(source: object) -> bool:
 def _is_dataset(source: object, kind: str = "Dataset") -> bool:
     """Whether an object has a class of `pyarrow.dataset`, without importing that module."""
     module = sys.modules.get("pyarrow.dataset")
-    return module is not None and isinstance(source, getattr(module, kind))
+    return module is not None and isinstance(source, getattr(module, kind, ()))
 
 
 def _gives_batches(source: Any) -> bool:
@@ -245,7 +246,7 @@ def _batches(item: ArrowSource) -> Iterator[pa.RecordBatch]:
         yield batch
         del batch
     if not seen:
-        yield pa.RecordBatch.from_pylist([], schema=item.schema)
+        yield empty_batch(item.schema)
 
 
 def _open_item(item: object, number: int) -> ArrowSource:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import zlib
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,8 +15,14 @@ from pyiceberg.table import Table
 from zstandard import ZstdCompressionParameters, ZstdCompressor
 
 import icestream as ice
+from icestream.memory.budget import MemoryBudget
 from icestream.read.decode import avro_block
-from icestream.read.decode.avro_block import MOST_BLOCK_BYTES, decompressed, decompressed_zstd
+from icestream.read.decode.avro_block import (
+    MOST_BLOCK_BYTES,
+    AvroBlocks,
+    decompressed,
+    decompressed_zstd,
+)
 from tests.support.tables import make_catalog
 
 _CODECS = ["deflate", "bzip2", "zstandard"]
@@ -101,6 +108,22 @@ _VERBS: dict[str, Callable[[Table], object]] = {
     "health": lambda table: ice.health(table, memory="64MB"),
     "orphans": lambda table: ice.orphans(table, memory="64MB"),
 }
+
+
+@pytest.mark.parametrize("content", [b"x" * 5_000, b"Obj\x02" + bytes(100), b"PAR1"])
+def test_other_content_is_refused_before_it_is_decoded(content: bytes) -> None:
+    file = BytesIO(content)
+    blocks = AvroBlocks(file.read, MemoryBudget("1MB").force(0))
+    with pytest.raises(ValueError, match="does not begin like an Avro file"):
+        next(blocks.records(lambda _: lambda __: None))
+
+
+@pytest.mark.parametrize("content", [b"", b"Ob", b"Obj\x01"])
+def test_a_file_that_ends_in_its_header_is_an_error(content: bytes) -> None:
+    file = BytesIO(content)
+    blocks = AvroBlocks(file.read, MemoryBudget("1MB").force(0))
+    with pytest.raises(EOFError):
+        next(blocks.records(lambda _: lambda __: None))
 
 
 @pytest.mark.parametrize("verb", _VERBS)

@@ -10,8 +10,15 @@ from typing import Any
 
 import pytest
 from pyiceberg.catalog import Catalog
-from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestFile,
+)
 from pyiceberg.table import Table
+from pyiceberg.typedef import Record
 
 from icestream.errors import TaskFailedError
 from icestream.read.plan.found_files import (
@@ -127,3 +134,32 @@ def test_a_forged_answer_is_an_error() -> None:
     for answer in (*forged, *(zlib.compress(encode(each)) for each in (columns, unequal))):
         with pytest.raises(TaskFailedError, match="same version"):
             decoded_files(answer)
+
+
+def test_an_answer_with_long_bounds_has_few_files() -> None:
+    bound = b"x" * 8_000
+    files = [
+        FoundFile(
+            DataFile.from_args(
+                content=DataFileContent.DATA,
+                file_path=f"s3://b/{number}.parquet",
+                file_format=FileFormat.PARQUET,
+                partition=Record(),
+                record_count=1,
+                file_size_in_bytes=1,
+                lower_bounds={1: bound},
+                upper_bounds={1: bound},
+            ),
+            1,
+            False,
+        )
+        for number in range(500)
+    ]
+    for each in files:
+        each.file.spec_id = 0
+    answers = [decoded_files(each) for each in encoded_files(files, Statistics(frozenset({1})))]
+    assert [found.file.file_path for each in answers for found in each] == [
+        found.file.file_path for found in files
+    ]
+    assert max(map(len, answers)) < 40, "a file has 32 kB of bounds in hex"
+    assert answers[0][0].file.lower_bounds == {1: bound}

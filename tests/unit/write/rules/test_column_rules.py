@@ -34,6 +34,12 @@ def test_columns_are_selected_in_the_order_of_the_rules() -> None:
     assert batch.column(1).to_pylist() == [1, 2, None, 4]
 
 
+def test_columns_beside_the_selected_ones_may_have_any_type() -> None:
+    schema = pa.schema([("id", pa.int64()), ("keys", pa.list_(pa.uuid()))])
+    rules = ColumnRules((SelectedColumn("id", "id"),), None)
+    assert rules.schema(schema) == pa.schema([("id", pa.int64())])
+
+
 def test_columns_are_renamed_cast_and_filled_with_constants() -> None:
     batch = _convert(
         SelectedColumn("price", "amount", pa.decimal128(10, 2)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import uuid
 from decimal import Decimal
 from typing import Any
 
@@ -80,6 +81,15 @@ def test_an_error_names_the_column_and_the_first_value_that_does_not_fit(
     with pytest.raises(ice.InvalidDataError, match=f"column 'a' has the value .*{shown}") as error:
         ExactCast("a", values.type, target)(values)
     assert error.value.column == "a"
+
+
+@pytest.mark.parametrize("target", [pa.string(), pa.large_string(), pa.string_view()], ids=str)
+def test_uuids_become_text(target: pa.DataType) -> None:
+    text = "0a1b2c3d-0000-4000-8000-00000000000f"
+    storage = pa.array([None, uuid.UUID(text).bytes], pa.binary(16))
+    values = pa.ExtensionArray.from_storage(pa.uuid(), storage)
+    cast = ExactCast("a", pa.uuid(), target)(values)
+    assert (cast.type, cast.to_pylist()) == (target, [None, text])
 
 
 def test_nan_stays_nan_in_a_shorter_float() -> None:

@@ -32,6 +32,11 @@ def test_expressions_and_filters_are_row_local(sql: str) -> None:
     refuse_unless_plan_is_row_local(sql, _COLUMNS)
 
 
+def test_sources_may_have_columns_of_any_type() -> None:
+    columns = pa.schema([("a", pa.int64()), ("keys", pa.list_(pa.uuid()))])
+    refuse_unless_plan_is_row_local("SELECT a FROM source", columns)
+
+
 @pytest.mark.parametrize(
     ("sql", "part"),
     [

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.types import IcebergType, ListType, LongType, NestedField, StructType, UUIDType
 
-from icestream.write.schema.columns import Column, ColumnCompiler, Unstorable
+from icestream.write.schema.columns import Column, ColumnCompiler, Unstorable, empty_batch
 
 
 class _Wrapped(pa.ExtensionType):
@@ -82,3 +82,10 @@ def test_nulls_that_a_struct_hides_do_not_count() -> None:
     out = _column(source, wanted, target)(pa.array([{"x": 1}, None], source))
     assert out.to_pylist() == [{"x": 1}, None]
     assert out.field(0).null_count == 0
+
+
+def test_an_empty_batch_may_have_extension_types_at_any_depth() -> None:
+    kinds = [pa.uuid(), pa.list_(pa.uuid()), pa.struct([("a", pa.list_(pa.uuid()))])]
+    schema = pa.schema([(str(number), kind) for number, kind in enumerate(kinds)])
+    assert empty_batch(schema).schema.equals(schema)
+    assert empty_batch(schema).num_rows == 0
