@@ -83,11 +83,7 @@ class RemovedRows(Protocol):
     """The rows to remove from files: plain data for any worker."""
 
     def remove(
-        self,
-        live: LiveFiles,
-        writer: TableWriter,
-        undecided: Sequence[FileScanTask],
-        whole: Sequence[FileScanTask],
+        self, live: LiveFiles, writer: TableWriter, undecided: KeptTasks, whole: KeptTasks
     ) -> AppliedChanges:
         """Remove the rows.
 
@@ -95,7 +91,7 @@ class RemovedRows(Protocol):
             live: The table's files.
             writer: Writes the rows that stay, or position deletes.
             undecided: Files that must be read.
-            whole: Files whose rows are all removed.
+            whole: Files whose rows are all removed. Files that turn out to be such are added.
         """
         ...
 
@@ -179,17 +175,12 @@ class MatchingRows:
     by_position: bool
 
     def remove(
-        self,
-        live: LiveFiles,
-        writer: TableWriter,
-        undecided: Sequence[FileScanTask],
-        whole: Sequence[FileScanTask],
+        self, live: LiveFiles, writer: TableWriter, undecided: KeptTasks, whole: KeptTasks
     ) -> AppliedChanges:
         """Remove the rows: see `RemovedRows`."""
         columns = filter_columns(live.schema, self.row_filter)
         matches = compile_filter(self.row_filter, live.schema.select(*columns), True)
-        with _LosingFiles(live.budget) as files:
-            files.whole.extend(whole)
+        with _LosingFiles(live.budget, whole) as files:
             if self.by_position:
                 return files.delete_by_position(live, writer, undecided, columns, matches)
             for task in undecided:
@@ -243,11 +234,7 @@ class RowsOfPartitions:
     keys: frozenset[Key]
 
     def remove(
-        self,
-        live: LiveFiles,
-        writer: TableWriter,
-        undecided: Sequence[FileScanTask],
-        whole: Sequence[FileScanTask],
+        self, live: LiveFiles, writer: TableWriter, undecided: KeptTasks, whole: KeptTasks
     ) -> AppliedChanges:
         """Remove the rows: see `RemovedRows`."""
         partitioner = writer.partitioner
@@ -257,8 +244,7 @@ class RowsOfPartitions:
             keys = (comparable(partitioner.key(number)) for number in numbers)
             return pa.array([key in self.keys for key in keys]).take(rows)
 
-        with _LosingFiles(live.budget) as files:
-            files.whole.extend(whole)
+        with _LosingFiles(live.budget, whole) as files:
             for task in undecided:
                 files.add(task, *_tally(live, task, None, goes))
             return files.rewrite(live, writer, goes)
@@ -296,10 +282,15 @@ def _removed(
 
 
 class _LosingFiles:
-    """Files that lose all or some of their rows."""
+    """Files that lose all or some of their rows.
 
-    def __init__(self, budget: MemoryBudget) -> None:
-        self.whole = KeptTasks(budget)
+    Args:
+        budget: The memory budget.
+        whole: Files that lose all rows. More are added; the caller closes the list.
+    """
+
+    def __init__(self, budget: MemoryBudget, whole: KeptTasks) -> None:
+        self.whole = whole
         self.partly = KeptTasks(budget)
         self.rows = 0
 
@@ -307,7 +298,6 @@ class _LosingFiles:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.whole.close()
         self.partly.close()
 
     def add(self, task: FileScanTask, going: int, staying: int) -> None:

@@ -28,12 +28,13 @@ from pyiceberg.expressions import (
 )
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
+from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType
 
 import icestream as ice
+from icestream.operations.kept_tasks import KeptTasks
 from tests.support.delete_files import commit_position_deletes
 from tests.support.filters import matches
 from tests.support.loads import (
@@ -269,3 +270,21 @@ def test_a_mode_that_does_not_exist_is_refused(catalog: SqlCatalog) -> None:
     with pytest.raises(ice.InvalidArgumentError, match=r"write\.delete\.mode.*'sometimes'"):
         ice.delete(table, "id = 3")
     assert listing(table) == before
+
+
+def test_descriptions_of_files_that_lose_all_rows_are_charged_once(
+    catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = catalog.create_table("db.t", pa.schema([("id", pa.int64())]))
+    for number in range(4):
+        ice.append(table, pa.table({"id": [number]}))
+    added: list[str] = []
+    add = KeptTasks.add
+
+    def noted(tasks: KeptTasks, task: FileScanTask) -> None:
+        added.append(task.file.file_path)
+        add(tasks, task)
+
+    monkeypatch.setattr(KeptTasks, "add", noted)
+    assert ice.delete(table, "id is not null").files_removed == 4
+    assert len(added) == len(set(added)) == 4
