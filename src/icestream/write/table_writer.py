@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -222,8 +221,6 @@ class TableWriter:
             one_by_one = self._keep_order and not self.target.spec.fields
             threads = 1 if one_by_one else min(cores(), _MOST_THREADS)
             self._pool = EncodePool(threads)
-            # A second Ctrl-C may come during the clean-up after the first.
-            weakref.finalize(self, self._pool.end).atexit = False
             self._files = self._open(file_schema, self._pool)
         return self._files
 

@@ -25,12 +25,14 @@ class _Task:
 class EncodePool:
     """Runs writers on threads: the work of each writer in order, different writers in parallel.
 
-    The first error ends all work: queued work is dropped, and every later call raises it.
+    The first error ends all work: queued work is dropped, and every later call raises it. Threads
+    start when there is work and end when there is none. A pool that is abandoned, for example
+    because interrupts cut its clean-up short, therefore leaves no threads.
 
     Memory: at most `threads + 1` row groups wait or are encoded; `submit` blocks beyond that.
 
     Args:
-        threads: Maximum number of threads. They start when there is work.
+        threads: Maximum number of threads.
     """
 
     def __init__(self, threads: int) -> None:
@@ -42,7 +44,8 @@ class EncodePool:
         self._unfinished = 0
         self._error: BaseException | None = None
         self._closed = False
-        self._workers: list[threading.Thread] = []
+        self._active = 0
+        self._started: list[threading.Thread] = []
 
     def submit(self, writer: RollingWriter, batches: Sequence[pa.RecordBatch], held: Lease) -> None:
         """Queue a row group. The lease is released when it was written or dropped.
@@ -102,16 +105,12 @@ class EncodePool:
                 self._changed.wait()
 
     def close(self) -> None:
-        """Drop queued work, wait for running work, and end the threads."""
-        self.end()
-        join_started(self._workers)
-
-    def end(self) -> None:
-        """Drop queued work and end the threads, without waiting for them."""
+        """Drop queued work, and wait until the threads have ended."""
         with self._changed:
             self._closed = True
             self._drop_queued()
             self._changed.notify_all()
+        join_started(self._started)
 
     def _submit(self, writer: RollingWriter, task: _Task) -> None:
         try:
@@ -132,11 +131,10 @@ class EncodePool:
         else:
             self._queues[writer] = deque([task])
             self._ready.append(writer)
-        if len(self._ready) + len(self._running) > len(self._workers) < self.threads:
-            worker = threading.Thread(
-                target=self._work, name=f"icestream-encode-{len(self._workers)}", daemon=True
-            )
-            self._workers.append(worker)
+        if len(self._ready) + len(self._running) > self._active < self.threads:
+            worker = threading.Thread(target=self._work, name="icestream-encode", daemon=True)
+            self._active += 1
+            self._started = [each for each in self._started if each.is_alive()] + [worker]
             worker.start()
         self._changed.notify_all()
 
@@ -155,10 +153,9 @@ class EncodePool:
 
     def _next(self) -> tuple[RollingWriter, _Task] | None:
         with self._changed:
-            while not self._ready:
-                if self._closed:
-                    return None
-                self._changed.wait()
+            if not self._ready:
+                self._active -= 1
+                return None
             writer = self._ready.popleft()
             self._running.add(writer)
             return writer, self._queues[writer].popleft()
