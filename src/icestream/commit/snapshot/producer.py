@@ -35,7 +35,7 @@ from pyiceberg.table.update import (
 
 from icestream.catalogs._pyiceberg.manifests import DeleteManifestWriter, exact_manifests, written
 from icestream.commit.change import Change
-from icestream.commit.outcome.retry import whole_number
+from icestream.commit.snapshot.manifest_bins import ManifestMerge
 from icestream.commit.snapshot.spec_schema import schema_for
 from icestream.commit.snapshot.summary import summarize
 from icestream.errors import CommitConflictError
@@ -84,9 +84,11 @@ class Producer:
     _commit_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     _numbers: Iterator[int] = field(default_factory=itertools.count)
     _files: MetadataFiles = field(init=False)
+    _merge: ManifestMerge = field(init=False)
 
     def __post_init__(self) -> None:
         self._files = metadata_files(self.io, table=self.table)
+        self._merge = ManifestMerge.of(self.metadata.properties)
 
     def produce(self) -> Produced:
         """Write manifests and the manifest list. After an error, delete the files in `paths`.
@@ -129,7 +131,22 @@ class Producer:
         added = self._write_added(self.change.added, ManifestContent.DATA)
         deletes, removed = self._live_deletes(of[ManifestContent.DELETES], data)
         added_deletes = self._write_added(self.change.added_deletes, ManifestContent.DELETES)
-        return added + data + added_deletes + deletes, removed
+        kept = {manifest.manifest_path for manifest in before}
+        return (
+            added + self._merged(data, kept) + added_deletes + self._merged(deletes, kept),
+            removed,
+        )
+
+    def _merged(self, manifests: list[ManifestFile], kept: set[str]) -> list[ManifestFile]:
+        """The manifests, with many small ones merged into one.
+
+        Only manifests that this change does not touch are merged. The others name the files that
+        the change adds and removes, which later commits look up.
+        """
+        touched = [manifest for manifest in manifests if manifest.manifest_path not in kept]
+        waiting = [manifest for manifest in manifests if manifest.manifest_path in kept]
+        groups = self._merge.bins(waiting)
+        return touched + [g[0] if len(g) == 1 else self._rewrite(g, set()) for g in groups]
 
     def _live_deletes(
         self, manifests: list[ManifestFile], data: list[ManifestFile]
@@ -163,7 +180,7 @@ class Producer:
             if left and manifest.partition_spec_id in specs:
                 paths = (entry.data_file.file_path for entry in self._files.entries(manifest))
                 here.update(path for path in paths if path in left)
-            result.append(self._rewrite(manifest, set(here)) if here else manifest)
+            result.append(self._rewrite([manifest], set(here)) if here else manifest)
             left -= here
         if left:
             raise CommitConflictError(
@@ -172,25 +189,25 @@ class Producer:
             )
         return result
 
-    def _rewrite(self, manifest: ManifestFile, removed: set[str]) -> ManifestFile:
-        """The manifest with files marked as removed; it is read again, because it may be large."""
-        with written(self._writer(manifest.content, manifest.partition_spec_id)) as writer:
-            for entry in self._files.entries(manifest):
-                if entry.data_file.file_path in removed:
-                    writer.delete(entry)
-                else:
-                    writer.existing(entry)
+    def _rewrite(self, manifests: list[ManifestFile], removed: set[str]) -> ManifestFile:
+        """One manifest with the files of several; some files are marked as removed.
+
+        The manifests are read entry by entry, because they may be large.
+        """
+        first = manifests[0]
+        with written(self._writer(first.content, first.partition_spec_id)) as writer:
+            for manifest in manifests:
+                for entry in self._files.entries(manifest):
+                    if entry.data_file.file_path in removed:
+                        writer.delete(entry)
+                    else:
+                        writer.existing(entry)
         return writer.to_manifest_file()
 
     def _write_added(
         self, files: Sequence[DataFile], content: ManifestContent
     ) -> list[ManifestFile]:
         """One manifest per partition spec, or several if one would exceed the target size."""
-        target_bytes = whole_number(
-            self.metadata.properties,
-            TableProperties.MANIFEST_TARGET_SIZE_BYTES,
-            TableProperties.MANIFEST_TARGET_SIZE_BYTES_DEFAULT,
-        )
         by_spec: dict[int, list[DataFile]] = defaultdict(list)
         for file in files:
             by_spec[file.spec_id or 0].append(file)
@@ -201,7 +218,7 @@ class Producer:
                 with written(self._writer(content, spec_id)) as writer:
                     for file in itertools.chain([first], waiting):
                         writer.add_entry(self._entry(file))
-                        if writer.tell() >= target_bytes:
+                        if writer.tell() >= self._merge.target_bytes:
                             break
                 manifests.append(writer.to_manifest_file())
         return manifests
