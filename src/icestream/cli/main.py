@@ -31,7 +31,13 @@ from icestream.cli.commands.orphans import orphans
 from icestream.cli.commands.run import run
 from icestream.cli.commands.scan import explain, scan
 from icestream.cli.commands.tables import tables
-from icestream.cli.exit_codes import ExitCode, exit_code_of, listing
+from icestream.cli.exit_codes import ExitCode, exit_code_of
+from icestream.cli.help_screen import (
+    short_screen,
+    write_commands,
+    write_exit_codes,
+    write_start,
+)
 from icestream.cli.options.settings import Settings
 from icestream.cli.output.output_file import leave_stdout
 from icestream.cli.output.text import in_options
@@ -39,12 +45,6 @@ from icestream.report.version import __version__
 
 _PROGRAM = "icestream"
 _COMPLETION_VARIABLE = "_ICESTREAM_COMPLETE"
-_EXAMPLES = (
-    "icestream tables",
-    'icestream scan shop.orders --where "price > 10" --limit 10',
-    "icestream merge changes.csv --into shop.orders --on id",
-    "icestream health shop.orders",
-)
 
 
 class Commands(click.Group):
@@ -54,13 +54,18 @@ class Commands(click.Group):
         """List the commands in the order in which they were added."""
         return list(self.commands)
 
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what the program does, and where to start."""
+        write_start(formatter)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by subject and the examples, and then the options."""
+        write_commands(self.commands, formatter)
+        click.Command.format_options(self, ctx, formatter)
+
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples and the exit codes."""
-        with formatter.section("Examples"):
-            for example in _EXAMPLES:
-                formatter.write(f"  {example}\n")
-        with formatter.section("Exit codes"):
-            formatter.write(f"{listing()}\n")
+        """Write the exit codes."""
+        write_exit_codes(formatter)
 
     def main(
         self,
@@ -148,16 +153,16 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 @click.group(
     name=_PROGRAM,
     cls=Commands,
+    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name=_PROGRAM)
 @partial(shared_options, memory=True)
-def cli() -> None:
-    """Read, write and maintain Apache Iceberg tables inside a memory limit.
-
-    Catalogs come from PyIceberg's configuration (.pyiceberg.yaml, PYICEBERG_CATALOG__...). If no
-    catalog is configured, icestream uses the local catalog in ./icestream_warehouse.
-    """
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """Run a command, or show where to start."""
+    if context.invoked_subcommand is None:
+        click.echo(short_screen())
 
 
 @command(
