@@ -40,7 +40,7 @@ from icestream.cli.help_screen import (
 )
 from icestream.cli.options.settings import Settings
 from icestream.cli.output.output_file import leave_stdout
-from icestream.cli.output.text import in_options
+from icestream.cli.output.text import in_options, paint
 from icestream.report.version import __version__
 
 _PROGRAM = "icestream"
@@ -139,7 +139,7 @@ def _stopped(error: BaseException, what: str, code: ExitCode) -> ExitCode:
 
 
 def _fail(text: str) -> None:
-    click.echo(f"{_PROGRAM}: {in_options(text)}", err=True)
+    click.echo(f"{paint(_PROGRAM, 'red', sys.stderr)}: {in_options(text)}", err=True)
 
 
 class _Terminated(SystemExit):

@@ -23,6 +23,7 @@ from icestream.pipeline.inputs.quarantine import quarantine_load_id
 from icestream.pipeline.reports.load_progress import LoadProgress, Stages, peak_process_bytes
 from icestream.pipeline.reports.load_report import LoadReport, LoadReportStatus
 from icestream.pipeline.reports.state_folder import StateFolder, store_report
+from icestream.pipeline.request.engine_choice import choose_engine
 from icestream.pipeline.request.load_spec import LoadSpec
 from icestream.report.version import __version__
 from icestream.report.write_report import WriteReport
@@ -73,6 +74,7 @@ class LoadRun:
         gate: Gate | None = None,
         naming: Naming | None = None,
     ) -> None:
+        spec, self._engine_reason = choose_engine(spec, spark)
         self._gate = gate
         self._naming = naming or name_load(spec)
         self._spec = spec
@@ -234,6 +236,7 @@ class LoadRun:
             into=spec.table_name,
             mode=spec.mode,
             engine=spec.engine,
+            engine_reason=self._engine_reason,
             direct=loaded.direct,
             sources=tuple(source.text for source in spec.sources),
             branch=spec.branch or MAIN_BRANCH,

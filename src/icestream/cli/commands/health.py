@@ -12,6 +12,7 @@ from icestream.cli.command import command
 from icestream.cli.options.parameters import TableName
 from icestream.cli.options.settings import Settings
 from icestream.cli.output.text import can_draw, in_options, moment, pairs, size
+from icestream.report.counted import counted
 
 if TYPE_CHECKING:
     from icestream.report.upkeep_report import HealthReport
@@ -66,8 +67,8 @@ def _figures(report: HealthReport) -> list[tuple[str, object]]:
     deletes = "none"
     if report.delete_files:
         deletes = (
-            f"{report.delete_files:,} files ({size(report.delete_bytes)}), "
-            f"{report.position_deletes:,} rows by position ({report.delete_ratio:.1%}), "
+            f"{counted(report.delete_files, 'file')} ({size(report.delete_bytes)}), "
+            f"{counted(report.position_deletes, 'row')} by position ({report.delete_ratio:.1%}), "
             f"{report.equality_deletes:,} by value"
         )
     snapshots = f"{report.snapshots:,}"
@@ -110,7 +111,8 @@ def _partitions(report: HealthReport) -> list[str]:
     if report.partitions < 2:
         return []
     notes = [
-        f"{size(each.bytes)}, {each.files:,} files ({each.small_files:,} small), {each.rows:,} rows"
+        f"{size(each.bytes)}, {counted(each.files, 'file')} ({each.small_files:,} small), "
+        f"{counted(each.rows, 'row')}"
         for each in largest
     ]
     labels = [each.partition or "(none)" for each in largest]
