@@ -7,13 +7,10 @@ answer at once.
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
-from types import FrameType
 from typing import Any, NoReturn
 
 import click
@@ -38,6 +35,7 @@ from icestream.cli.help_screen import (
     write_exit_codes,
     write_start,
 )
+from icestream.cli.interrupts import Interrupts, Terminated
 from icestream.cli.options.settings import Settings
 from icestream.cli.output.output_file import leave_stdout
 from icestream.cli.output.text import in_options, paint
@@ -105,7 +103,7 @@ def _exit_code(run: Callable[[], None], settings: Settings) -> int:
         return end.exit_code
     except (KeyboardInterrupt, click.Abort) as error:
         return _stopped(error, "interrupted", ExitCode.INTERRUPTED)
-    except _Terminated as error:
+    except Terminated as error:
         return _stopped(error, "terminated", ExitCode.TERMINATED)
     except click.UsageError as error:
         message = error.format_message().removesuffix(".")
@@ -140,14 +138,6 @@ def _stopped(error: BaseException, what: str, code: ExitCode) -> ExitCode:
 
 def _fail(text: str) -> None:
     click.echo(f"{paint(_PROGRAM, 'red', sys.stderr)}: {in_options(text)}", err=True)
-
-
-class _Terminated(SystemExit):
-    """SIGTERM arrived: the command ends as cleanly as after Ctrl-C."""
-
-
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise _Terminated(ExitCode.TERMINATED)
 
 
 @click.group(
@@ -193,15 +183,9 @@ for _each in (
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the program: the entry point of the package."""
-    is_main = threading.current_thread() is threading.main_thread()
-    if is_main:
-        signal.signal(signal.SIGTERM, _terminate)
+    interrupts = Interrupts()
+    interrupts.install()
     try:
         cli.main(args=None if arguments is None else list(arguments), prog_name=_PROGRAM)
     finally:
-        if is_main:  # Another Ctrl-C ends the process at once. Arrow may deliver the first twice.
-            signal.signal(signal.SIGINT, lambda *_: os._exit(ExitCode.INTERRUPTED))
-
-
-if __name__ == "__main__":
-    main()
+        interrupts.ended()

@@ -207,6 +207,8 @@ def load(settings: Settings, sources: tuple[str, ...], into: str, **given: Any) 
 def counts(progress: LoadProgress) -> Counts:
     """Choose the counts of a load to show."""
     by_tasks = bool(progress.tasks_total) and progress.stage == "loading"
+    if progress.files_total is None and progress.stage != "loading":
+        return Counts(stage=progress.stage)
     return Counts(
         progress.rows,
         progress.bytes or None,
