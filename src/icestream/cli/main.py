@@ -126,7 +126,7 @@ def _failed(error: Exception, settings: Settings) -> int:
         text = f"internal error: {type(error).__name__}: {text}. Run the command again with --debug"
     elif type(error).__module__.partition(".")[0] != _PROGRAM:
         text = f"{type(error).__name__}: {text}"
-    _fail(text)
+    _fail(text, settings.command)
     return code
 
 
@@ -136,8 +136,10 @@ def _stopped(error: BaseException, what: str, code: ExitCode) -> ExitCode:
     return code
 
 
-def _fail(text: str) -> None:
-    click.echo(f"{paint(_PROGRAM, 'red', sys.stderr)}: {in_options(text)}", err=True)
+def _fail(text: str, command: str | None = None) -> None:
+    click.echo(
+        f"{paint(_PROGRAM, 'red', sys.stderr)}: {in_options(text, command=command)}", err=True
+    )
 
 
 @click.group(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 
 _BAR_WIDTH = 40
 _BLOCKS = " ▏▎▍▌▋▊▉█"
-_TEXT_WIDTH = 96
+_TEXT_WIDTH = 79
+_NO_BREAK = "\u00a0"
+_COMMAND = re.compile(r"icestream (?:compact|orphans|health) \S+(?: --delete| --\w+ \S+)*")
 
 
 @command(
@@ -43,7 +46,8 @@ def health(settings: Settings, table: str, branch: str | None) -> None:
 
     with settings.open_table(table) as opened:
         report = ice.health(opened, branch=branch, memory=settings.budget())
-    advice = [in_options(each, table) for each in report.advice]
+    words = {"catalog": settings.catalog, "branch": branch}
+    advice = [in_options(each, table, **words) for each in report.advice]
     settings.show(
         {**report.to_dict(), "table": table, "advice": advice},
         lambda: _text(table, report, advice),
@@ -146,5 +150,7 @@ def _bar(value: int, most: int) -> str:
 def _advice(advice: list[str]) -> list[str]:
     lines = ["Advice"]
     for each in advice:
+        # A command stays on one line, so that it can be pasted.
+        each = _COMMAND.sub(lambda match: match[0].replace(" ", _NO_BREAK), each)
         lines += textwrap.wrap(each, _TEXT_WIDTH, initial_indent="- ", subsequent_indent="  ")
-    return lines
+    return [line.replace(_NO_BREAK, " ") for line in lines]

@@ -157,7 +157,7 @@ class ShownLoads:
                 Progress(f"load {name}", lambda: counts(self._progress), shown=shown)
             )
         else:
-            reason = f": {in_options(outcome.reason)}" if outcome.reason else ""
+            reason = f": {in_options(outcome.reason, command='run')}" if outcome.reason else ""
             status = _status(outcome.status)
             self._settings.say(f"{name} {paint(status, status.color, sys.stderr)}{reason}")
 
@@ -195,6 +195,10 @@ def report_text(report: RunReport) -> list[str]:
     resumed = ", resumed" if report.resumed else ""
     ended = f"{_end(report)}, {seconds(report.seconds)}"
     return [*lines, "", f"run {report.run_id}{resumed}, {ended}"]
+
+
+def _words(reason: str) -> str:
+    return in_options(reason, command="run")
 
 
 def _status(status: str) -> Painted:
@@ -250,7 +254,7 @@ def _plan_text(plan: RunPlan) -> list[str]:
         if load.plan is not None and load.status == "run":
             lines += [f"  {line}" for line in plan_text(load.plan)]
         if load.reason:
-            lines.append(f"  not known yet: {in_options(load.reason)}")
+            lines.append(f"  not known yet: {in_options(load.reason, command='run')}")
         if load.tests:
             lines.append(f"  tests: {'; '.join(load.tests)}")
     return lines

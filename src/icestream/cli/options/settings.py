@@ -28,6 +28,7 @@ class Settings:
         quiet: Whether to print only errors on stderr.
         debug: Whether to print errors with their traceback.
         memory: The memory limit as the user wrote it.
+        command: Name of the command that runs.
     """
 
     catalog: str | None = None
@@ -35,6 +36,7 @@ class Settings:
     quiet: bool = False
     debug: bool = False
     memory: str | None = None
+    command: str | None = None
 
     def budget(self) -> MemoryBudget:
         """Create a budget with the limit of `--memory`."""

@@ -1,10 +1,9 @@
-"""Text that commands print: aligned columns, sizes, durations, JSON and messages."""
+"""Text that commands print: aligned columns, sizes, durations and JSON."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -12,18 +11,7 @@ from typing import Any, TextIO
 
 import click
 
-from icestream.operations.merge.merge_options import MERGE_RULES
-
-# Arguments of Python functions that are options of commands with the same name.
-_OPTIONS = "|".join(MERGE_RULES) + (
-    "|as_of|bad_records|branch|catalog|checkpoint|columns|engine|format|keys|limit|load_id|master|"
-    "memory|min_files|mode|order|other_tables|quarantine|schema_mode|snapshot_id|tag|transform|where"
-)
-_ARGUMENT = re.compile(rf"(?<![\w./'\"-])({_OPTIONS})=(['\"]?)([\w.*-]*)\2")
-_CALL = re.compile(r"ice\.(compact|orphans|health)\(table(?:, (delete)=True)?\)")
-_LIMIT = re.compile(r"\braise memory\b")
-_FLAG = re.compile(r"\b(incremental|only_catalog)=True")
-_DROPPED = re.compile(r"\bdropped=\['([\w-]+)'\]")
+from icestream.cli.output.messages import in_options as in_options
 
 
 class Painted(str):
@@ -156,24 +144,3 @@ def worker_text(peak_bytes: int, base_bytes: int | None, limit_bytes: int) -> st
         f"largest worker {size(peak_bytes)} = base {size(base_bytes)} + {size(held)} of "
         f"{size(limit_bytes)}"
     )
-
-
-def in_options(message: str, table: str | None = None) -> str:
-    """Write Python calls and arguments in a message as commands and options, on one line."""
-    text = " ".join(message.split())
-    text = _CALL.sub(lambda match: _command(match, table or "NAME"), text)
-    text = _LIMIT.sub("raise --memory", text)
-    text = _DROPPED.sub(r"--dropped \1", text)
-    text = _FLAG.sub(lambda match: f"--{match.group(1).replace('_', '-')}", text)
-    text = text.replace("hive_partitions=False", "--no-hive-partitions")
-    text = text.replace("give schema= other types", "give --type COLUMN=TYPE")
-    return _ARGUMENT.sub(_option, text)
-
-
-def _command(match: re.Match[str], table: str) -> str:
-    delete = " --delete" if match.group(2) else ""
-    return f"icestream {match.group(1)} {table}{delete}"
-
-
-def _option(match: re.Match[str]) -> str:
-    return f"--{match.group(1).replace('_', '-')} {match.group(3)}".rstrip()
