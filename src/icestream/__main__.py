@@ -1,5 +1,19 @@
-"""Run `python -m icestream` as the command `icestream`."""
+"""Start the program `icestream`, also as `python -m icestream`."""
 
-from icestream.cli.main import main
+from __future__ import annotations
 
-main()
+import sys
+
+
+def main() -> None:
+    """Run the program. Ctrl-C while its modules are imported ends it with one line."""
+    try:
+        from icestream.cli.main import main as run
+    except KeyboardInterrupt:
+        sys.stderr.write("icestream: interrupted\n")
+        sys.exit(130)
+    run()
+
+
+if __name__ == "__main__":
+    main()

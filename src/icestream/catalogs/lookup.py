@@ -136,7 +136,12 @@ def local_folder(parent: Path | None = None) -> Path:
 
 def has_local_catalog(parent: Path | None = None) -> bool:
     """Whether the local catalog exists."""
-    return (local_folder(parent) / _DATABASE).exists()
+    return local_database(parent).exists()
+
+
+def local_database(parent: Path | None = None) -> Path:
+    """The file of the local catalog."""
+    return local_folder(parent) / _DATABASE
 
 
 def make_local_catalog(parent: Path | None = None) -> Catalog:

@@ -18,6 +18,11 @@ class ExampleCommand(click.Command):
         super().__init__(*args, **settings)
         self.examples = tuple(examples)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. Messages then use its words."""
+        ctx.ensure_object(Settings).command = self.name
+        return super().invoke(ctx)
+
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples without wrapping, so that they can be pasted."""
         if self.examples:

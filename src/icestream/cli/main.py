@@ -7,13 +7,10 @@ answer at once.
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
-from types import FrameType
 from typing import Any, NoReturn
 
 import click
@@ -31,20 +28,21 @@ from icestream.cli.commands.orphans import orphans
 from icestream.cli.commands.run import run
 from icestream.cli.commands.scan import explain, scan
 from icestream.cli.commands.tables import tables
-from icestream.cli.exit_codes import ExitCode, exit_code_of, listing
+from icestream.cli.exit_codes import ExitCode, exit_code_of
+from icestream.cli.help_screen import (
+    short_screen,
+    write_commands,
+    write_exit_codes,
+    write_start,
+)
+from icestream.cli.interrupts import Interrupts, Terminated
 from icestream.cli.options.settings import Settings
 from icestream.cli.output.output_file import leave_stdout
-from icestream.cli.output.text import in_options
+from icestream.cli.output.text import in_options, paint
 from icestream.report.version import __version__
 
 _PROGRAM = "icestream"
 _COMPLETION_VARIABLE = "_ICESTREAM_COMPLETE"
-_EXAMPLES = (
-    "icestream tables",
-    'icestream scan shop.orders --where "price > 10" --limit 10',
-    "icestream merge changes.csv --into shop.orders --on id",
-    "icestream health shop.orders",
-)
 
 
 class Commands(click.Group):
@@ -54,13 +52,18 @@ class Commands(click.Group):
         """List the commands in the order in which they were added."""
         return list(self.commands)
 
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what the program does, and where to start."""
+        write_start(formatter)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by subject and the examples, and then the options."""
+        write_commands(self.commands, formatter)
+        click.Command.format_options(self, ctx, formatter)
+
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples and the exit codes."""
-        with formatter.section("Examples"):
-            for example in _EXAMPLES:
-                formatter.write(f"  {example}\n")
-        with formatter.section("Exit codes"):
-            formatter.write(f"{listing()}\n")
+        """Write the exit codes."""
+        write_exit_codes(formatter)
 
     def main(
         self,
@@ -100,7 +103,7 @@ def _exit_code(run: Callable[[], None], settings: Settings) -> int:
         return end.exit_code
     except (KeyboardInterrupt, click.Abort) as error:
         return _stopped(error, "interrupted", ExitCode.INTERRUPTED)
-    except _Terminated as error:
+    except Terminated as error:
         return _stopped(error, "terminated", ExitCode.TERMINATED)
     except click.UsageError as error:
         message = error.format_message().removesuffix(".")
@@ -123,7 +126,7 @@ def _failed(error: Exception, settings: Settings) -> int:
         text = f"internal error: {type(error).__name__}: {text}. Run the command again with --debug"
     elif type(error).__module__.partition(".")[0] != _PROGRAM:
         text = f"{type(error).__name__}: {text}"
-    _fail(text)
+    _fail(text, settings.command)
     return code
 
 
@@ -133,31 +136,25 @@ def _stopped(error: BaseException, what: str, code: ExitCode) -> ExitCode:
     return code
 
 
-def _fail(text: str) -> None:
-    click.echo(f"{_PROGRAM}: {in_options(text)}", err=True)
-
-
-class _Terminated(SystemExit):
-    """SIGTERM arrived: the command ends as cleanly as after Ctrl-C."""
-
-
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise _Terminated(ExitCode.TERMINATED)
+def _fail(text: str, command: str | None = None) -> None:
+    click.echo(
+        f"{paint(_PROGRAM, 'red', sys.stderr)}: {in_options(text, command=command)}", err=True
+    )
 
 
 @click.group(
     name=_PROGRAM,
     cls=Commands,
+    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name=_PROGRAM)
 @partial(shared_options, memory=True)
-def cli() -> None:
-    """Read, write and maintain Apache Iceberg tables inside a memory limit.
-
-    Catalogs come from PyIceberg's configuration (.pyiceberg.yaml, PYICEBERG_CATALOG__...). If no
-    catalog is configured, icestream uses the local catalog in ./icestream_warehouse.
-    """
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """Run a command, or show where to start."""
+    if context.invoked_subcommand is None:
+        click.echo(short_screen())
 
 
 @command(
@@ -188,15 +185,9 @@ for _each in (
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the program: the entry point of the package."""
-    is_main = threading.current_thread() is threading.main_thread()
-    if is_main:
-        signal.signal(signal.SIGTERM, _terminate)
+    interrupts = Interrupts()
+    interrupts.install()
     try:
         cli.main(args=None if arguments is None else list(arguments), prog_name=_PROGRAM)
     finally:
-        if is_main:  # Another Ctrl-C ends the process at once. Arrow may deliver the first twice.
-            signal.signal(signal.SIGINT, lambda *_: os._exit(ExitCode.INTERRUPTED))
-
-
-if __name__ == "__main__":
-    main()
+        interrupts.ended()

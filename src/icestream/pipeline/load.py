@@ -60,7 +60,7 @@ def load(
     create: bool = True,
     catalog: str | Catalog | None = None,
     memory: int | str | None = None,
-    engine: EngineName = "spark",
+    engine: EngineName = "auto",
     master: str | None = None,
     remote: str | None = None,
     spark: SparkSession | None = None,
@@ -133,7 +133,9 @@ def load(
             configured, `./icestream_warehouse` is used.
         memory: Memory limit in bytes, or text such as `"256MB"`. On Spark it applies to each task.
         engine: `"spark"`, `"local"` for this process, or `"iceberg-jar"` to write with Iceberg's
-            own runtime for Spark, which must be on Spark's class path.
+            own runtime for Spark, which must be on Spark's class path. `"auto"` chooses Spark if
+            PySpark and Java are installed or the load needs them, else this process. The report
+            says which, and why.
         master: Spark's master URL; `"local[*]"` by default.
         remote: A Spark Connect address, instead of `master`.
         spark: A session to use, instead of `master` and `remote`.

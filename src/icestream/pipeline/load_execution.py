@@ -23,6 +23,7 @@ from icestream.pipeline.inputs.quarantine import quarantine_load_id
 from icestream.pipeline.reports.load_progress import LoadProgress, Stages, peak_process_bytes
 from icestream.pipeline.reports.load_report import LoadReport, LoadReportStatus
 from icestream.pipeline.reports.state_folder import StateFolder, store_report
+from icestream.pipeline.request.engine_choice import choose_engine
 from icestream.pipeline.request.load_spec import LoadSpec
 from icestream.report.version import __version__
 from icestream.report.write_report import WriteReport
@@ -73,6 +74,7 @@ class LoadRun:
         gate: Gate | None = None,
         naming: Naming | None = None,
     ) -> None:
+        spec, self._engine_reason = choose_engine(spec, spark)
         self._gate = gate
         self._naming = naming or name_load(spec)
         self._spec = spec
@@ -84,7 +86,7 @@ class LoadRun:
 
     def run(self) -> LoadReport:
         """Run the load and store its report."""
-        self._progress.stage = "opening"
+        self._progress.stage = "opening the table"
         spec = self._spec
         with ExitStack() as stack:
             with self._stages.stage("open"):
@@ -95,16 +97,20 @@ class LoadRun:
                 report = self._run_through_gate(spec, target, None)
             else:
                 with self._stages.stage("open"):
-                    inputs = find_inputs(spec, target)
+                    inputs = self._find_inputs(target)
                 load_id = load_id_of(spec, inputs, target, self._naming)
                 report = self._run_through_gate(replace(spec, load_id=load_id), target, inputs)
         self._progress.stage = "done"
         return store_report(report, self._state)
 
+    def _find_inputs(self, target: LoadTarget, *, may_be_empty: bool = False) -> LoadInputs:
+        self._progress.stage = "finding the sources"
+        return find_inputs(self._spec, target, may_be_empty=may_be_empty)
+
     def _run_increment(self, target: LoadTarget) -> LoadReport:
         with Checkpoint.open(self._state, self._spec, target.table_uuid) as checkpoint:
             with self._stages.stage("open"):
-                inputs = find_inputs(self._spec, target, may_be_empty=True)
+                inputs = self._find_inputs(target, may_be_empty=True)
             pending = checkpoint.pending()
             if pending is not None and self._can_replay(checkpoint, pending, target, inputs):
                 report = self._run_intent(checkpoint, pending, target, inputs)
@@ -165,7 +171,8 @@ class LoadRun:
         try:
             with self._stages.stage("open"):
                 if inputs is None:
-                    inputs = find_inputs(spec, target)
+                    inputs = self._find_inputs(target)
+                self._progress.stage = "reading the schema"
                 inputs = inputs.with_columns(spec, target)
         except SourceError as error:
             if already is None:
@@ -197,6 +204,7 @@ class LoadRun:
     def _engine(self, spec: LoadSpec) -> Engine:
         if spec.engine == "local":
             return LocalEngine(spec, self._progress)
+        self._progress.stage = "starting Spark"
         with self._stages.stage("open"):
             if spec.engine == "iceberg-jar":
                 from icestream.pipeline.engines.jar.jar_engine import JarEngine
@@ -234,6 +242,7 @@ class LoadRun:
             into=spec.table_name,
             mode=spec.mode,
             engine=spec.engine,
+            engine_reason=self._engine_reason,
             direct=loaded.direct,
             sources=tuple(source.text for source in spec.sources),
             branch=spec.branch or MAIN_BRANCH,

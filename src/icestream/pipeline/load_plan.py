@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from math import ceil
 from typing import Any
 
@@ -28,6 +28,7 @@ from icestream.pipeline.inputs.load_input import LoadInputs, find_inputs
 from icestream.pipeline.inputs.load_target import LoadTarget
 from icestream.pipeline.inputs.table_increment import schema_scan
 from icestream.pipeline.reports.state_folder import StateFolder, newest_reports
+from icestream.pipeline.request.engine_choice import choose_engine
 from icestream.pipeline.request.load_spec import LoadSpec
 from icestream.write.partition.spec_text import partition_spec, sort_order
 from icestream.write.schema.schema_plan import plan_schema
@@ -49,6 +50,7 @@ class LoadPlan:
         into: The table.
         mode: `"append"`, `"replace"` or `"merge"`.
         engine: `"spark"`, `"local"` or `"iceberg-jar"`.
+        engine_reason: Why this engine was chosen; None if the load names its engine.
         sources: Descriptions of the sources.
         branch: The branch that the load would write to.
         already_committed: Whether the load was committed before, so that it would do nothing.
@@ -107,6 +109,7 @@ class LoadPlan:
     seconds_predicted: float | None = None
     prediction: str | None = None
     notes: tuple[str, ...] = ()
+    engine_reason: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as a dictionary that `json.dumps` takes."""
@@ -132,8 +135,10 @@ def plan_load(
         SourceError: If a source can't be found.
         SchemaMismatchError: If its columns do not fit the table.
     """
+    spec, reason = choose_engine(spec, spark)
     with _target(spec) as target:
-        return _Plan(spec, target, state, spark, naming or name_load(spec)).plan()
+        plan = _Plan(spec, target, state, spark, naming or name_load(spec)).plan()
+    return replace(plan, engine_reason=reason)
 
 
 @contextmanager

@@ -36,6 +36,7 @@ from icestream.pipeline.request.validation import check_keys
 from icestream.pipeline.run_order import needs_of, run_order
 from icestream.pipeline.run_plan import plan_run
 from icestream.pipeline.run_state import RunFile, RunState, audit_name
+from icestream.report.counted import counted
 from icestream.report.version import __version__
 
 _BEFORE = "already committed by this run, before it crashed"
@@ -297,7 +298,7 @@ class _Run:
         blocked = [outcome.load for outcome in report.loads if outcome.status == "blocked"]
         waiting = f" Not run, because they wait for these: {', '.join(blocked)}." if blocked else ""
         return kind(
-            f"{len(failed)} of {len(report.loads)} loads of {report.pipeline!r} failed. "
+            f"{len(failed)} of {counted(len(report.loads), 'load')} of {report.pipeline!r} failed. "
             f"{' | '.join(reasons)}.{waiting} Fix the cause and run it again: inputs that were "
             "appended are not appended twice",
             failed=failed,

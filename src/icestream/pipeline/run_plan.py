@@ -11,6 +11,7 @@ from icestream.errors import IcestreamError
 from icestream.pipeline.load_plan import LoadPlan, plan_load
 from icestream.pipeline.reports.run_report import PlannedLoad, RunPlan, in_words
 from icestream.pipeline.reports.state_folder import LoadState, StateFolder
+from icestream.pipeline.request.engine_choice import choose_engine
 from icestream.pipeline.request.pipeline_file import PipelineFile
 from icestream.pipeline.run_state import RunState
 
@@ -59,7 +60,7 @@ def plan_run(
                 status=_status(plan, state.load(name)),
                 into=spec.table_name,
                 mode=spec.mode,
-                engine=spec.engine,
+                engine=choose_engine(spec, spark)[0].engine,
                 after=needs[name],
                 tests=tuple(test.name for test in loads[name].tests),
                 plan=plan,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pyiceberg.table import Table
 
-from icestream.cli.main import _EXAMPLES, cli
+from icestream.cli.help_screen import EXAMPLES
+from icestream.cli.main import cli
 from tests.unit.cli.conftest import Run
 
 
@@ -25,4 +26,4 @@ def test_every_command_has_examples_and_help_shows_them(run: Run) -> None:
     assert {name for name, _ in _BY_COMMAND} == set(cli.commands)
     for name, example in _BY_COMMAND:
         assert f"  {example}\n" in run(name, "--help").stdout
-    assert all(f"  {example}\n" in run("--help").stdout for example in _EXAMPLES)
+    assert all(f"  {example}\n" in run("--help").stdout for example in EXAMPLES)

@@ -12,7 +12,8 @@ import pytest
 from click.testing import CliRunner
 from pyiceberg.table import Table
 
-from icestream.cli.main import _EXAMPLES, cli
+from icestream.cli.help_screen import EXAMPLES
+from icestream.cli.main import cli
 from tests.unit.cli.conftest import Run
 
 _BY_COMMAND = [
@@ -20,7 +21,7 @@ _BY_COMMAND = [
 ]
 _RUN_HERE = [
     example
-    for example in [*_EXAMPLES, *(line for _, line in _BY_COMMAND)]
+    for example in [*EXAMPLES, *(line for _, line in _BY_COMMAND)]
     if not set(example) & set("|$")
     and not example.startswith(("icestream bench", "icestream demo", "eval"))
     # It never ends; or it starts a Spark, which tests/spark do.

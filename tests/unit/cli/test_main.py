@@ -142,7 +142,7 @@ def test_ctrl_c_in_the_middle_of_a_merge_leaves_the_table_as_it_was(
 def test_progress_is_drawn_on_a_terminal(orders: Table) -> None:
     code, drawn = _on_a_terminal("stderr", "scan shop.orders -o /dev/null --format text")
     assert code == 0, drawn
-    assert re.search(r"scan shop\.orders: [\d,]+ rows \([\d,]+/s\), holds .* of 256 MB", drawn)
+    assert re.search(r"scan shop\.orders: .*1,800 rows, holds .* of 256 MB", drawn)
 
 
 @pytest.mark.slow

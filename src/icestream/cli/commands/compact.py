@@ -73,8 +73,9 @@ def compact(
                 progress=so_far.append,
                 **options,
             )
+    conflicts = [in_options(each, table, catalog=settings.catalog) for each in report.conflicts]
     # The name as the user wrote it, without the catalog.
-    settings.show({**report.to_dict(), "table": table}, lambda: _text(table, report))
+    settings.show({**report.to_dict(), "table": table}, lambda: _text(table, report, conflicts))
 
 
 def _counts(so_far: list[CompactReport]) -> Counts:
@@ -90,7 +91,7 @@ def _counts(so_far: list[CompactReport]) -> Counts:
     )
 
 
-def _text(table: str, report: CompactReport) -> list[str]:
+def _text(table: str, report: CompactReport, conflicts: list[str]) -> list[str]:
     if not report.snapshot_ids:
         return [f"{table}: nothing to rewrite"]
     held = f"{size(report.peak_bytes_held)} of {size(report.memory_limit_bytes)}"
@@ -111,5 +112,5 @@ def _text(table: str, report: CompactReport) -> list[str]:
     return [
         f"{table}: snapshot {ids}",
         *(f"  {line}" for line in figures),
-        *(f"! {in_options(conflict, table)}" for conflict in report.conflicts),
+        *(f"! {conflict}" for conflict in conflicts),
     ]

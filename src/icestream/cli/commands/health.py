@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -12,13 +13,16 @@ from icestream.cli.command import command
 from icestream.cli.options.parameters import TableName
 from icestream.cli.options.settings import Settings
 from icestream.cli.output.text import can_draw, in_options, moment, pairs, size
+from icestream.report.counted import counted
 
 if TYPE_CHECKING:
     from icestream.report.upkeep_report import HealthReport
 
 _BAR_WIDTH = 40
 _BLOCKS = " ▏▎▍▌▋▊▉█"
-_TEXT_WIDTH = 96
+_TEXT_WIDTH = 79
+_NO_BREAK = "\u00a0"
+_COMMAND = re.compile(r"icestream (?:compact|orphans|health) \S+(?: --delete| --\w+ \S+)*")
 
 
 @command(
@@ -42,7 +46,8 @@ def health(settings: Settings, table: str, branch: str | None) -> None:
 
     with settings.open_table(table) as opened:
         report = ice.health(opened, branch=branch, memory=settings.budget())
-    advice = [in_options(each, table) for each in report.advice]
+    words = {"catalog": settings.catalog, "branch": branch}
+    advice = [in_options(each, table, **words) for each in report.advice]
     settings.show(
         {**report.to_dict(), "table": table, "advice": advice},
         lambda: _text(table, report, advice),
@@ -66,8 +71,8 @@ def _figures(report: HealthReport) -> list[tuple[str, object]]:
     deletes = "none"
     if report.delete_files:
         deletes = (
-            f"{report.delete_files:,} files ({size(report.delete_bytes)}), "
-            f"{report.position_deletes:,} rows by position ({report.delete_ratio:.1%}), "
+            f"{counted(report.delete_files, 'file')} ({size(report.delete_bytes)}), "
+            f"{counted(report.position_deletes, 'row')} by position ({report.delete_ratio:.1%}), "
             f"{report.equality_deletes:,} by value"
         )
     snapshots = f"{report.snapshots:,}"
@@ -110,7 +115,8 @@ def _partitions(report: HealthReport) -> list[str]:
     if report.partitions < 2:
         return []
     notes = [
-        f"{size(each.bytes)}, {each.files:,} files ({each.small_files:,} small), {each.rows:,} rows"
+        f"{size(each.bytes)}, {counted(each.files, 'file')} ({each.small_files:,} small), "
+        f"{counted(each.rows, 'row')}"
         for each in largest
     ]
     labels = [each.partition or "(none)" for each in largest]
@@ -144,5 +150,7 @@ def _bar(value: int, most: int) -> str:
 def _advice(advice: list[str]) -> list[str]:
     lines = ["Advice"]
     for each in advice:
+        # A command stays on one line, so that it can be pasted.
+        each = _COMMAND.sub(lambda match: match[0].replace(" ", _NO_BREAK), each)
         lines += textwrap.wrap(each, _TEXT_WIDTH, initial_indent="- ", subsequent_indent="  ")
-    return lines
+    return [line.replace(_NO_BREAK, " ") for line in lines]

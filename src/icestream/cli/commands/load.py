@@ -51,10 +51,11 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--engine",
-    type=click.Choice(["spark", "local", "iceberg-jar"]),
-    default="spark",
+    type=click.Choice(["auto", "spark", "local", "iceberg-jar"]),
+    default="auto",
     show_default=True,
-    help="Run on Spark, in this process (for small loads), or on Spark with Iceberg's runtime.",
+    help="Run on Spark, in this process, or on Spark with Iceberg's runtime. auto chooses Spark if "
+    "PySpark is installed or the load needs it, else this process.",
 )
 @click.option(
     "--master",
@@ -155,6 +156,7 @@ def load(settings: Settings, sources: tuple[str, ...], into: str, **given: Any) 
     from icestream.pipeline.load import run_load
     from icestream.pipeline.load_plan import plan_load
     from icestream.pipeline.reports.state_folder import StateFolder
+    from icestream.pipeline.request.engine_choice import choose_engine, engine_text
     from icestream.pipeline.request.load_spec import LoadSpec
 
     watch, dry_run, state = given.pop("watch"), given.pop("dry_run"), given.pop("state")
@@ -169,13 +171,16 @@ def load(settings: Settings, sources: tuple[str, ...], into: str, **given: Any) 
     for key in ("properties", "table_properties"):
         given[key] = dict(given[key])
     given["memory"] = settings.memory
+    request = LoadSpec.of(inputs, into, catalog=settings.catalog, **given)
     if dry_run:
-        spec = LoadSpec.of(inputs, into, catalog=settings.catalog, **given)
-        plan = plan_load(spec, state=StateFolder(state))
+        plan = plan_load(request, state=StateFolder(state))
         settings.show(plan.to_dict(), lambda: plan_text(plan))
         return
+    chosen, reason = choose_engine(request)
+    if reason is not None:
+        settings.say(f"loading {engine_text(chosen.engine, reason)}")
     with settings.open_catalog(make=given["create"]) as catalog:
-        spec = LoadSpec.of(inputs, into, catalog=catalog, **given)
+        spec = replace(request, catalog=catalog)
 
         def once() -> LoadReport:
             progress = ice.LoadProgress()
@@ -202,6 +207,8 @@ def load(settings: Settings, sources: tuple[str, ...], into: str, **given: Any) 
 def counts(progress: LoadProgress) -> Counts:
     """Choose the counts of a load to show."""
     by_tasks = bool(progress.tasks_total) and progress.stage == "loading"
+    if progress.files_total is None and progress.stage != "loading":
+        return Counts(stage=progress.stage)
     return Counts(
         progress.rows,
         progress.bytes or None,

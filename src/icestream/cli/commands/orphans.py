@@ -11,6 +11,7 @@ from icestream.cli.options.parameters import Age, TableName
 from icestream.cli.options.settings import Settings
 from icestream.cli.output.progress import Counts, Progress
 from icestream.cli.output.text import columns, moment, seconds, size
+from icestream.report.counted import counted
 
 if TYPE_CHECKING:
     from icestream.report.upkeep_report import OrphansReport
@@ -80,13 +81,13 @@ def orphans(settings: Settings, table: str, delete: bool, **options: Any) -> Non
 
 
 def _text(table: str, report: OrphansReport, *, deleting: bool) -> list[str]:
-    listed = f"{report.files_listed:,} files listed in {seconds(report.seconds)}"
+    listed = f"{counted(report.files_listed, 'file')} listed in {seconds(report.seconds)}"
     kept = f"{report.kept_young:,} too young, {report.kept_in_flight:,} of running writes"
     if report.kept_for_others:
         kept += f", {report.kept_for_others:,} that other tables may use"
     if not report.count:
         return [f"{table}: no orphans ({listed}; kept: {kept})", *_copies(report)]
-    total = f"{report.count:,} orphans, {size(report.bytes)}"
+    total = f"{counted(report.count, 'orphan')}, {size(report.bytes)}"
     if deleting:
         total += f"; {report.files_deleted:,} deleted, {size(report.bytes_deleted)}"
     shown = [
@@ -110,7 +111,7 @@ def _copies(report: OrphansReport) -> list[str]:
     if not report.copies:
         return []
     return [
-        f"{report.copies:,} metadata files belong to commits that the catalog does not have: lost "
-        "commits, or commits of another catalog. The files they refer to are kept. If no other "
-        "catalog has the table, --only-catalog makes them orphans."
+        f"{counted(report.copies, 'metadata file')} of commits that the catalog does not have: "
+        "lost commits, or commits of another catalog. The files they refer to are kept. If no "
+        "other catalog has the table, --only-catalog makes them orphans."
     ]

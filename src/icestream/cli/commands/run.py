@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,11 @@ from icestream.cli.command import command
 from icestream.cli.options.parameters import Columns, property_option
 from icestream.cli.options.settings import Settings
 from icestream.cli.output.progress import Progress
-from icestream.cli.output.text import columns, seconds
+from icestream.cli.output.text import Painted, columns, in_options, paint, seconds
+from icestream.report.counted import counted
 
 if TYPE_CHECKING:
+    from icestream.errors import RunFailedError
     from icestream.pipeline.reports.load_progress import LoadProgress
     from icestream.pipeline.reports.run_report import LoadOutcome, RunPlan, RunReport
 
@@ -116,7 +119,9 @@ def run(
             failed = error.report
             assert isinstance(failed, ice.RunReport)
             settings.show(failed.to_dict(), lambda: report_text(failed))
-            raise
+            if settings.quiet:
+                raise
+            raise _without_reasons(error, failed) from error.__cause__
         except (KeyboardInterrupt, SystemExit) as stop:
             stop.add_note("run it again to resume this run")
             raise
@@ -152,16 +157,31 @@ class ShownLoads:
                 Progress(f"load {name}", lambda: counts(self._progress), shown=shown)
             )
         else:
-            reason = f": {outcome.reason}" if outcome.reason else ""
-            self._settings.say(f"{name} {outcome.status}{reason}")
+            reason = f": {in_options(outcome.reason, command='run')}" if outcome.reason else ""
+            status = _status(outcome.status)
+            self._settings.say(f"{name} {paint(status, status.color, sys.stderr)}{reason}")
+
+
+def _without_reasons(error: RunFailedError, report: RunReport) -> RunFailedError:
+    """Return the error without the reasons, which are on stderr already."""
+    count = f"{len(error.failed)} of {counted(len(report.loads), 'load')}"
+    return type(error)(
+        f"{count} of {report.pipeline!r} failed: {', '.join(error.failed)}. Fix the cause and run "
+        "it again: inputs that were appended are not appended twice",
+        failed=error.failed,
+        report=report,
+    )
 
 
 def report_text(report: RunReport) -> list[str]:
-    """Format a run: a line for each load, the tests that failed, and how the run ended."""
+    """Format a run: a line for each load, and how the run ended.
+
+    The reasons for failures are not included: stderr has them already.
+    """
     rows = [
         (
             outcome.load,
-            outcome.status,
+            _status(outcome.status),
             outcome.into,
             *_rows(outcome),
             _tests(outcome),
@@ -171,28 +191,46 @@ def report_text(report: RunReport) -> list[str]:
     ]
     header = ("load", "status", "table", "inserted", "updated", "deleted", "tests", "time")
     lines = columns(header, rows)
-    for outcome in report.loads:
-        lines += [
-            f"  {outcome.load}: {result.name}: {result.text}"
-            for result in outcome.tests
-            if not result.passed
-        ]
+    lines += _engines(report)
     resumed = ", resumed" if report.resumed else ""
     ended = f"{_end(report)}, {seconds(report.seconds)}"
     return [*lines, "", f"run {report.run_id}{resumed}, {ended}"]
 
 
+def _words(reason: str) -> str:
+    return in_options(reason, command="run")
+
+
+def _status(status: str) -> Painted:
+    colors = {"failed": "red", "blocked": "yellow"}
+    return Painted(status, colors.get(status, "green"))
+
+
+def _engines(report: RunReport) -> list[str]:
+    """Say which engines were chosen, and why, once each."""
+    from icestream.pipeline.request.engine_choice import engine_text
+
+    chosen = [
+        engine_text(outcome.report.engine, outcome.report.engine_reason)
+        for outcome in report.loads
+        if outcome.report is not None
+    ]
+    return [f"loaded {text}" for text in dict.fromkeys(chosen) if text is not None]
+
+
 def _end(report: RunReport) -> str:
     if report.completed:
-        return "completed"
+        return paint("completed", "green")
     if report.ended:
-        return "failed: the next run is a new one"
+        return f"{paint('failed', 'red')}: the next run is a new one"
     return "not finished: the next run resumes it"
 
 
 def _rows(outcome: LoadOutcome) -> tuple[int | None, int | None, int | None]:
-    """Return the numbers of rows that this run inserted, updated and deleted."""
+    """Return the numbers of rows that this run published: inserted, updated and deleted."""
     report = outcome.report
+    if outcome.status in ("failed", "blocked"):
+        return 0, 0, 0
     if report is None or report.already_committed:
         return None, None, None
     return report.rows_inserted, report.rows_updated, report.rows_deleted
@@ -216,7 +254,7 @@ def _plan_text(plan: RunPlan) -> list[str]:
         if load.plan is not None and load.status == "run":
             lines += [f"  {line}" for line in plan_text(load.plan)]
         if load.reason:
-            lines.append(f"  not known yet: {load.reason}")
+            lines.append(f"  not known yet: {in_options(load.reason, command='run')}")
         if load.tests:
             lines.append(f"  tests: {'; '.join(load.tests)}")
     return lines

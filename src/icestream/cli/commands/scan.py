@@ -14,6 +14,7 @@ from icestream.cli.options.settings import Settings
 from icestream.cli.output.output_file import Output, open_output
 from icestream.cli.output.progress import Counts, Progress
 from icestream.cli.output.text import pairs, seconds, size
+from icestream.report.counted import counted
 from icestream.write.sources.formats import BINARY_FORMATS, OUTPUT_FORMATS
 
 if TYPE_CHECKING:
@@ -170,7 +171,8 @@ def _counts(scanning: Scan) -> Counts:
 
 def _print_summary(settings: Settings, report: dict[str, Any], output: str) -> None:
     summary = (
-        f"{report['rows']:,} rows from {report['files']:,} files in {seconds(report['seconds'])}, "
+        f"{counted(report['rows'], 'row')} from {counted(report['files'], 'file')} in "
+        f"{seconds(report['seconds'])}, "
         f"{size(report['peak_bytes_held'])} of {size(report['memory_limit_bytes'])} held"
     )
     if output == "-":
@@ -225,7 +227,7 @@ def _explanation_text(table: str, explanation: ScanExplanation) -> list[str]:
             ("columns decoded", explanation.columns),
             ("order", explanation.order),
             ("streams", f"{explanation.streams:,}, {each}"),
-            ("batch", f"{explanation.batch_rows:,} rows, {size(explanation.batch_bytes)}"),
+            ("batch", f"{counted(explanation.batch_rows, 'row')}, {size(explanation.batch_bytes)}"),
             ("buffers", size(explanation.buffer_bytes)),
             ("limit", size(explanation.memory_limit_bytes)),
         ]

@@ -157,7 +157,7 @@ def _history(description: dict[str, Any]) -> list[str]:
     ]
     header = ("snapshot", "committed (UTC)", "operation", "added", "removed", "rows", "files")
     more = len(snapshots) - len(rows)
-    tail = [f"... and {more:,} older ones: --json has all"] if more else []
+    tail = [f"... and {more:,} older: --json has all"] if more else []
     return [*columns(header, rows), *tail]
 
 

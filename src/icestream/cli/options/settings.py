@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ class Settings:
         quiet: Whether to print only errors on stderr.
         debug: Whether to print errors with their traceback.
         memory: The memory limit as the user wrote it.
+        command: Name of the command that runs.
     """
 
     catalog: str | None = None
@@ -35,6 +36,7 @@ class Settings:
     quiet: bool = False
     debug: bool = False
     memory: str | None = None
+    command: str | None = None
 
     def budget(self) -> MemoryBudget:
         """Create a budget with the limit of `--memory`."""
@@ -48,22 +50,21 @@ class Settings:
 
         Args:
             make: Whether to create the local catalog if no catalog is configured. For commands
-                that may create tables.
+                that may create tables. If the block fails, a catalog without tables is removed.
         """
         from icestream.catalogs import lookup as catalogs
+        from icestream.catalogs.failed_creation import local_catalog_undone
 
         local = catalogs.is_local(self.catalog)
-        used = "using" if catalogs.has_local_catalog() else "creating one in"
-        if local and make:
-            catalog = catalogs.make_local_catalog()
-        else:
-            catalog = catalogs.open_catalog(self.catalog)
-        try:
-            if local and self.catalog is None:
-                self.say(f"no catalog is configured: {used} {catalogs.local_folder()}")
-            yield catalog
-        finally:
-            catalog.close()
+        with local_catalog_undone() if local and make else nullcontext():
+            if local and make:
+                catalog = catalogs.make_local_catalog()
+            else:
+                catalog = catalogs.open_catalog(self.catalog)
+            with closing(catalog):
+                if local and self.catalog is None:
+                    self.say(f"no catalog is configured: using {catalogs.local_folder()}")
+                yield catalog
 
     @contextmanager
     def open_table(self, name: str) -> Iterator[Table]:

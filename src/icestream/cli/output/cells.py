@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from icestream.read.distant_years import shown_values
 
 SLICE_ROWS = 8192  # rows that are converted at a time
+NULL = str(b"NULL", "ascii")  # compared with `is`, because a value may be the same text
 _ESCAPED = r'[\x00-\x1f"\\]'
 _WHOLE = r"^(-?\d+)$"
 
@@ -79,7 +80,7 @@ def text_rows(batch: pa.RecordBatch) -> Iterator[list[str]]:
             for column in part.columns  # Arrow converts times, because Python has no nanoseconds
         ]
         for row in zip(*(shown_values(column) for column in columns), strict=True):
-            yield ["" if value is None else _text(value) for value in row]
+            yield [NULL if value is None else _text(value) for value in row]
 
 
 def _text(value: Any) -> str:

@@ -15,16 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from icestream.cli.output.text import seconds, size, worker_text
+from icestream.cli.output.text import seconds, size
+from icestream.report.counted import counted
 
 if TYPE_CHECKING:
-    from rich.progress import Progress as Bar
+    from rich.progress import Progress as Live
 
     from icestream.memory.budget import MemoryBudget
 
 LIVE_SECONDS = 0.2
 PLAIN_SECONDS = 5.0
-_MIN_WIDTH_FOR_BAR = 110
+_BAR_WIDTH = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,8 @@ class Progress:
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self._started = time.monotonic()
-        self._bar: Bar | None = None
+        self._live_lines: Live | None = None
+        self._width = 80
         self._task: Any = None
 
     def __enter__(self) -> Progress:
@@ -92,7 +94,7 @@ class Progress:
             return self
         self._started = time.monotonic()
         if self._live:
-            self._start_bar()
+            self._start_live()
         self._thread = threading.Thread(target=self._run, name="icestream-progress", daemon=True)
         self._thread.start()
         return self
@@ -101,75 +103,108 @@ class Progress:
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
-        if self._bar is not None:
-            self._draw(self._bar)  # also if the work took less than one interval
-            self._bar.stop()
+        if self._live_lines is not None:
+            self._draw(self._live_lines)  # also if the work took less than one interval
+            self._live_lines.stop()
 
-    def line(self) -> str:
-        """Format the progress as one line. A narrow terminal cuts off its end."""
+    def line(self, width: int | None = None) -> str:
+        """Format what is known about the progress as one line.
+
+        Args:
+            width: Maximum number of characters. The least important parts are left out.
+        """
         counts, elapsed = self._counts(), time.monotonic() - self._started
-        parts = []
-        if counts.rows is not None:
-            rate = counts.rows / elapsed if elapsed > 0 else 0
-            parts.append(f"{counts.rows:,} rows ({rate:,.0f}/s)")
-        if self._budget is not None:
-            held, limit = self._budget.held_bytes, self._budget.limit_bytes
-            parts.append(f"holds {size(held)} of {size(limit)}")
-        elif counts.limit_bytes is not None:
-            parts.append(_memory(counts))
-        if counts.files is not None:
-            total = "" if counts.files_total is None else f" of {counts.files_total:,}"
-            parts.append(f"{counts.files:,}{total} files")
-        if counts.tasks_total is not None:
-            parts.append(f"{counts.tasks or 0:,} of {counts.tasks_total:,} tasks")
-        if counts.bytes is not None:
-            parts.append(size(counts.bytes))
-        parts.append(seconds(elapsed))
-        stage = f", {counts.stage}" if counts.stage else ""
-        return f"{self._what}{stage}: {', '.join(parts)}"
+        stage = f", {counts.stage}" if counts.stage not in (None, "loading") else ""
+        head, parts = f"{self._what}{stage}", self._parts(counts, elapsed)
+        while width is not None and parts and len(_joined(head, parts)) > width:
+            parts.remove(max(parts))
+        line = _joined(head, parts)
+        return line if width is None or len(line) <= width else f"{line[: width - 1]}…"
 
-    def _start_bar(self) -> None:
+    def _parts(self, counts: Counts, elapsed: float) -> list[tuple[int, int, str]]:
+        """The parts of the line: how expendable each is, its place, and its text."""
+        texts: list[tuple[int, str | None]] = [
+            (3, _done(counts)),
+            (2, counted(counts.rows, "row") if counts.rows else None),
+            (6, f"{counts.rows / elapsed:,.0f}/s" if counts.rows and elapsed > 0 else None),
+            (1, self._memory(counts)),
+            (5, size(counts.bytes) if counts.bytes else None),
+            (4, seconds(elapsed)),
+        ]
+        return [(rank, place, text) for place, (rank, text) in enumerate(texts) if text]
+
+    def _memory(self, counts: Counts) -> str | None:
+        if self._budget is not None:
+            return f"holds {size(self._budget.held_bytes)} of {size(self._budget.limit_bytes)}"
+        return None if counts.limit_bytes is None else _task_memory(counts)
+
+    def _start_live(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, SpinnerColumn, TextColumn
-        from rich.progress import Progress as Bar
+        from rich.progress import Progress as Live
+        from rich.progress import SpinnerColumn, TextColumn
 
         console = Console(stderr=True)
-        self._bar = Bar(
+        # A spinner and a space precede the line, and the last column stays free.
+        self._width = max(20, console.width - 3)
+        self._live_lines = Live(
             SpinnerColumn(),
-            *([BarColumn(bar_width=20)] if console.width >= _MIN_WIDTH_FOR_BAR else []),
             TextColumn("{task.description}", markup=False),
             console=console,
             transient=True,
             auto_refresh=False,
         )
-        self._task = self._bar.add_task(self._what, total=None)
-        self._bar.start()
+        self._task = self._live_lines.add_task(self._what, total=None)
+        self._live_lines.start()
 
     def _run(self) -> None:
         wait = LIVE_SECONDS if self._live else PLAIN_SECONDS
         while not self._ended.wait(wait):
-            if self._bar is None:
+            if self._live_lines is None:
                 click.echo(f"icestream: {self.line()}", err=True)
             else:
-                self._draw(self._bar)
+                self._draw(self._live_lines)
 
-    def _draw(self, bar: Bar) -> None:
-        counts = self._counts()
-        bar.update(
-            self._task,
-            description=self.line(),
-            completed=(counts.files if counts.tasks_total is None else counts.tasks) or 0,
-            total=counts.files_total if counts.tasks_total is None else counts.tasks_total,
-        )
-        bar.refresh()
+    def _draw(self, live: Live) -> None:
+        live.update(self._task, description=self.line(self._width))
+        live.refresh()
 
 
-def _memory(counts: Counts) -> str:
+def _joined(head: str, parts: list[tuple[int, int, str]]) -> str:
+    return f"{head}: {', '.join(text for _, _, text in parts)}" if parts else head
+
+
+def _done(counts: Counts) -> str | None:
+    """What part of the work is done: as a bar and a number, if the whole is known."""
+    if counts.tasks_total is not None:
+        done = counts.tasks or 0
+        bar = _bar(done, counts.tasks_total)
+        return f"{bar}{done:,} of {counted(counts.tasks_total, 'task')}"
+    if not counts.files:
+        return None
+    if not counts.files_total:
+        return counted(counts.files, "file")
+    # The file that was started last is not done.
+    bar = _bar(counts.files - 1, counts.files_total)
+    return f"{bar}file {counts.files:,} of {counts.files_total:,}"
+
+
+def _bar(done: int, total: int) -> str:
+    if total < 2:
+        return ""  # it could only be empty or full
+    full = min(_BAR_WIDTH, _BAR_WIDTH * done // total)
+    return f"[{'=' * full}{' ' * (_BAR_WIDTH - full)}] "
+
+
+def _task_memory(counts: Counts) -> str:
     limit = size(counts.limit_bytes or 0)
     if counts.held_bytes is not None:
         return f"holds {size(counts.held_bytes)} of {limit}"
-    if counts.worker_bytes is not None:
-        return f"{limit} per task, " + worker_text(
-            counts.worker_bytes, counts.worker_base_bytes, counts.limit_bytes or 0
-        )
-    return f"{limit} per task"
+    if counts.worker_bytes is None:
+        return f"limit {limit} per task"
+    base = f"{_megabytes(counts.worker_base_bytes)}" if counts.worker_base_bytes else "base"
+    limit = _megabytes(counts.limit_bytes or 0)
+    return f"worker {_megabytes(counts.worker_bytes)} of {base} + {limit} MB"
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 10**6:.3g}" if count < 10**8 else f"{count / 10**6:.0f}"

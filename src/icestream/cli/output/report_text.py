@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from icestream.cli.output.text import pairs, seconds, size, worker_text
+from icestream.report.counted import counted
 from icestream.report.write_report import MergeReport, WriteReport
 
 if TYPE_CHECKING:
@@ -18,8 +19,9 @@ _Figures = list[tuple[str, object]]
 def write_text(table: str, report: WriteReport) -> list[str]:
     """Format the report of a merge or a delete."""
     if report.already_committed:
-        head = f"{table}: a load with this id was committed before; nothing was done"
-    elif report.snapshot_id is None:
+        head = f"{table}: {_already(None, 'was')}"
+        return [head, f"  by snapshot {report.snapshot_id}"]
+    if report.snapshot_id is None:
         head = f"{table}: nothing to change, so there is no new snapshot"
     else:
         head = f"{table}: snapshot {report.snapshot_id}"
@@ -51,10 +53,11 @@ def load_text(report: LoadReport) -> list[str]:
         return [head, f"  by snapshot {report.snapshot_id}"]
     bad = f"{report.rows_quarantined:,} in {report.quarantine}"
     figures: _Figures = [
+        ("engine", _engine(report)),
         ("rows read", report.rows_read or None),
         *_row_figures(report),
         ("bad records", bad if report.rows_quarantined else None),
-        ("read", f"{report.files_read:,} files, {size(report.bytes_read)}"),
+        ("read", f"{counted(report.files_read, 'file')}, {size(report.bytes_read)}"),
         *_file_figures(report),
     ]
     if report.peak_bytes_held and report.memory_limit_bytes:
@@ -82,12 +85,14 @@ def plan_text(plan: LoadPlan) -> list[str]:
     verb = f"{plan.mode} into {plan.into}"
     head = f"would create {plan.into} and {plan.mode}" if plan.creates_table else f"would {verb}"
     columns = plan.new_columns or plan.columns or {}
-    rewritten = f"{plan.files_removed_at_most:,} files, {size(plan.bytes_removed_at_most)} at most"
+    removed = counted(plan.files_removed_at_most, "file")
+    rewritten = f"{removed}, {size(plan.bytes_removed_at_most)} at most"
     memory = size(plan.memory_limit_bytes)
     if plan.memory_bytes is not None and plan.tasks and plan.tasks > 1:
         memory += f" x {plan.tasks} tasks = {size(plan.memory_bytes)}"
     figures: _Figures = [
-        ("reads", f"{plan.files:,} files, {size(plan.bytes)}"),
+        ("engine", _engine(plan)),
+        ("reads", f"{counted(plan.files, 'file')}, {size(plan.bytes)}"),
         ("rows", plan.rows),
         ("columns", ", ".join(f"{name} {kind}" for name, kind in columns.items()) or None),
         ("partitioned by", ", ".join(plan.partition_by) or None),
@@ -95,7 +100,7 @@ def plan_text(plan: LoadPlan) -> list[str]:
         ("schema", "; ".join(plan.schema_changes) or None),
         ("columns left out", ", ".join(plan.columns_discarded) or None),
         ("snapshot", plan.operation or "none: nothing is new"),
-        ("writes about", f"{plan.files_predicted:,} files" if plan.files_predicted else None),
+        ("writes about", counted(plan.files_predicted, "file") if plan.files_predicted else None),
         ("rewrites", rewritten if plan.files_removed_at_most else None),
         ("memory", memory),
         ("on Spark", plan.route),
@@ -127,6 +132,12 @@ def _file_figures(report: WriteReport | LoadReport, more: _Figures | None = None
 
 def _indented(head: str, figures: _Figures) -> list[str]:
     return [head, *(f"  {line}" for line in pairs(figures))]
+
+
+def _engine(facts: LoadReport | LoadPlan) -> str | None:
+    if facts.engine_reason is None:
+        return None
+    return f"{facts.engine}, because {facts.engine_reason}"
 
 
 def _already(load_id: str | None, was: str) -> str:

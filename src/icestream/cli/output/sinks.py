@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice
@@ -10,8 +11,17 @@ from typing import Any, Literal
 import click
 import pyarrow as pa
 
-from icestream.cli.output.cells import SLICE_ROWS, dumps, flat, flat_schema, json_rows, text_rows
+from icestream.cli.output.cells import (
+    NULL,
+    SLICE_ROWS,
+    dumps,
+    flat,
+    flat_schema,
+    json_rows,
+    text_rows,
+)
 from icestream.cli.output.output_file import Output
+from icestream.cli.output.text import has_colors, ids_as_text, paint
 from icestream.memory.budget import MemoryBudget
 from icestream.write.sources.formats import OutputFormat, output_format_of
 
@@ -187,7 +197,7 @@ class JsonDocumentSink(Sink):
 
     def close(self, report: Callable[[], dict[str, Any]]) -> None:
         start = b'{"rows": [' if self._between != b",\n" else b""
-        self._file.write(start + f'], "report": {dumps(report())}}}\n'.encode())
+        self._file.write(start + f'], "report": {dumps(ids_as_text(report()))}}}\n'.encode())
 
 
 class TextSink(Sink):
@@ -198,6 +208,7 @@ class TextSink(Sink):
         self._names = list(schema.names)
         self._right = [_is_number(field.type) for field in schema]
         self._widths: list[int] | None = None
+        self._has_colors = has_colors(sys.stdout)
 
     def write(self, batch: pa.RecordBatch) -> None:
         rows = text_rows(batch)
@@ -219,10 +230,14 @@ class TextSink(Sink):
     def _line(self, cells: list[str]) -> str:
         assert self._widths is not None
         shown = (
-            f"{_cut(cell):>{width}}" if right else f"{_cut(cell):<{width}}"
+            self._padded(cell, width, right)
             for cell, width, right in zip(cells, self._widths, self._right, strict=True)
         )
         return "  ".join(shown).rstrip() + "\n"
+
+    def _padded(self, cell: str, width: int, right: bool) -> str:
+        padded = f"{_cut(cell):>{width}}" if right else f"{_cut(cell):<{width}}"
+        return paint(padded, "dim") if self._has_colors and cell is NULL else padded
 
 
 def _cut(cell: str) -> str:

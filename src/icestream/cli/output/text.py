@@ -1,34 +1,58 @@
-"""Text that commands print: aligned columns, sizes, durations, JSON and messages."""
+"""Text that commands print: aligned columns, sizes, durations and JSON."""
 
 from __future__ import annotations
 
 import json
-import re
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
-from icestream.operations.merge.merge_options import MERGE_RULES
+from icestream.cli.output.messages import in_options as in_options
 
-# Arguments of Python functions that are options of commands with the same name.
-_OPTIONS = "|".join(MERGE_RULES) + (
-    "|as_of|bad_records|branch|catalog|checkpoint|columns|engine|format|keys|limit|load_id|master|"
-    "memory|min_files|mode|order|other_tables|quarantine|schema_mode|snapshot_id|tag|transform|where"
-)
-_ARGUMENT = re.compile(rf"(?<![\w./'\"-])({_OPTIONS})=(['\"]?)([\w.*-]*)\2")
-_CALL = re.compile(r"ice\.(compact|orphans|health)\(table(?:, (delete)=True)?\)")
-_LIMIT = re.compile(r"\braise memory\b")
-_FLAG = re.compile(r"\b(incremental|only_catalog)=True")
-_DROPPED = re.compile(r"\bdropped=\['([\w-]+)'\]")
+
+class Painted(str):
+    """Text with a color, which only terminals show."""
+
+    color: str
+
+    def __new__(cls, text: str, color: str) -> Painted:
+        painted = super().__new__(cls, text)
+        painted.color = color
+        return painted
+
+
+def paint(text: str, color: str, stream: TextIO | None = None) -> str:
+    """Color text (or dim it, if the color is `"dim"`) for a stream, stdout by default."""
+    if not has_colors(stream or sys.stdout):
+        return text
+    return click.style(text, dim=True) if color == "dim" else click.style(text, fg=color)
+
+
+def has_colors(stream: TextIO) -> bool:
+    """Whether a stream is a terminal, and the user has not switched off colors with NO_COLOR."""
+    is_off = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return stream.isatty() and not is_off
 
 
 def print_json(document: Mapping[str, Any]) -> None:
     """Print a document: indented on a terminal, else on one line."""
     indent = 2 if sys.stdout.isatty() else None
-    click.echo(json.dumps(document, indent=indent, ensure_ascii=False, default=str))
+    text = json.dumps(ids_as_text(document), indent=indent, ensure_ascii=False, default=str)
+    click.echo(text)
+
+
+def ids_as_text(document: Any, name: str = "") -> Any:
+    """Convert snapshot ids to strings: jq and JavaScript round numbers of 19 digits."""
+    if isinstance(document, Mapping):
+        return {key: ids_as_text(value, str(key)) for key, value in document.items()}
+    if isinstance(document, (list, tuple)):
+        return [ids_as_text(each, name) for each in document]
+    is_id = name.endswith(("snapshot_id", "snapshot_ids")) and isinstance(document, int)
+    return str(document) if is_id else document
 
 
 def print_lines(lines: Iterable[str]) -> None:
@@ -49,16 +73,22 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str
     texts = [[plain(value) for value in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(header, *texts, strict=True)]
     right = [
-        bool(rows) and all(isinstance(row[i], (int, float)) for row in rows)
+        all(row[i] is None or isinstance(row[i], (int, float)) for row in rows)
+        and any(row[i] is not None for row in rows)
         for i in range(len(header))
     ]
     return [
         "  ".join(
-            f"{cell:>{width}}" if to_right else f"{cell:<{width}}"
+            _padded(cell, width, to_right)
             for cell, width, to_right in zip(line, widths, right, strict=True)
         )
         for line in [list(header), *texts]
     ]
+
+
+def _padded(cell: str, width: int, to_right: bool) -> str:
+    padded = f"{cell:>{width}}" if to_right else f"{cell:<{width}}"
+    return paint(padded, cell.color) if isinstance(cell, Painted) else padded
 
 
 def plain(value: object) -> str:
@@ -69,7 +99,7 @@ def plain(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
-    return str(value)
+    return value if isinstance(value, str) else str(value)
 
 
 def size(count: int) -> str:
@@ -114,24 +144,3 @@ def worker_text(peak_bytes: int, base_bytes: int | None, limit_bytes: int) -> st
         f"largest worker {size(peak_bytes)} = base {size(base_bytes)} + {size(held)} of "
         f"{size(limit_bytes)}"
     )
-
-
-def in_options(message: str, table: str | None = None) -> str:
-    """Write Python calls and arguments in a message as commands and options, on one line."""
-    text = " ".join(message.split())
-    text = _CALL.sub(lambda match: _command(match, table or "NAME"), text)
-    text = _LIMIT.sub("raise --memory", text)
-    text = _DROPPED.sub(r"--dropped \1", text)
-    text = _FLAG.sub(lambda match: f"--{match.group(1).replace('_', '-')}", text)
-    text = text.replace("hive_partitions=False", "--no-hive-partitions")
-    text = text.replace("give schema= other types", "give --type COLUMN=TYPE")
-    return _ARGUMENT.sub(_option, text)
-
-
-def _command(match: re.Match[str], table: str) -> str:
-    delete = " --delete" if match.group(2) else ""
-    return f"icestream {match.group(1)} {table}{delete}"
-
-
-def _option(match: re.Match[str]) -> str:
-    return f"--{match.group(1).replace('_', '-')} {match.group(3)}".rstrip()

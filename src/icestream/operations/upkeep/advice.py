@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from icestream.memory.budget import format_bytes
+from icestream.report.counted import counted
 from icestream.report.upkeep_report import HealthReport
 
 _MANY_SNAPSHOTS = 100
@@ -33,14 +34,14 @@ def _on_files(report: HealthReport) -> Iterator[str]:
         )
     if report.equality_deletes:
         yield (
-            f"{report.equality_deletes:,} rows are in equality deletes, which icestream does not "
-            "read: rewrite the data files with the engine that wrote the deletes"
+            f"equality deletes hold {counted(report.equality_deletes, 'row')}, and icestream does "
+            "not read them: rewrite the data files with the engine that wrote the deletes"
         )
     many = report.delete_files > max(10, _MANY_DELETE_FILES * report.files)
     if report.position_deletes and (report.delete_ratio >= _MUCH_DELETED or many):
         yield (
-            f"{report.delete_files:,} delete files mark {report.delete_ratio:.1%} of the rows as "
-            "deleted, and every scan reads them: run ice.compact(table)"
+            f"every scan reads {counted(report.delete_files, 'delete file')}, which mark "
+            f"{report.delete_ratio:.1%} of the rows as deleted: run ice.compact(table)"
         )
 
 
@@ -88,6 +89,6 @@ def _on_history(report: HealthReport) -> Iterator[str]:
         )
     if report.writes_dead:
         yield (
-            f"{report.writes_dead:,} writes seem to have died and may have left files: check "
+            f"{counted(report.writes_dead, 'write')} probably died and may have left files: check "
             "ice.orphans(table), then run ice.orphans(table, delete=True)"
         )

@@ -29,6 +29,7 @@ from icestream.pipeline.reports.load_report import LoadReport
 from icestream.pipeline.reports.state_folder import LoadState
 from icestream.pipeline.request.checks import Check, CheckResult
 from icestream.pipeline.request.load_spec import LoadSpec
+from icestream.report.counted import counted
 
 _TRIES = 5
 
@@ -164,8 +165,8 @@ class AuditGate:
         look = f"see the result on branch {audit.name!r} of {into}"
         texts = "; ".join(f"{result.name}: {result.text}" for result in failed)
         raise ChecksFailedError(
-            f"{len(failed)} of {len(self.results)} tests on the result failed: {texts}. Nothing "
-            f"was published; {look if self.is_left else f'{into} was not created'}",
+            f"{len(failed)} of {counted(len(self.results), 'test')} on the result failed: {texts}. "
+            f"Nothing was published; {look if self.is_left else f'{into} was not created'}",
             failed=(spec.name,),
         )
 

@@ -11,6 +11,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, cast
 
 import icestream.spark as ice_spark
+from icestream.errors import MissingExtraError
 from icestream.memory.budget import DEFAULT_MEMORY, parse_bytes
 from icestream.operations.merge.merge_options import MergeOptions
 from icestream.pipeline.engines.engine import Loaded
@@ -23,6 +24,7 @@ from icestream.pipeline.inputs.load_input import LoadInputs
 from icestream.pipeline.inputs.load_target import LoadTarget
 from icestream.pipeline.inputs.quarantine import QuarantineRows
 from icestream.pipeline.reports.load_progress import LoadProgress
+from icestream.pipeline.request.engine_choice import spark_need
 from icestream.pipeline.request.load_spec import LoadSpec
 from icestream.report.write_report import MergeReport, WriteReport
 from icestream.spark.setup.installed import pyspark_module
@@ -213,7 +215,12 @@ def session_of(spec: LoadSpec) -> Any:
     for source in spec.sources:
         if source.kind == "frame":
             return source.value.sparkSession  # type: ignore[attr-defined]
-    sessions = pyspark_module("pyspark.sql").SparkSession
+    try:
+        sessions = pyspark_module("pyspark.sql").SparkSession
+    except MissingExtraError as error:
+        if spark_need(spec) is None:
+            error.add_note("engine='local' loads in this process, without Spark")
+        raise
     if spec.master is None and spec.remote is None:
         running = sessions.getActiveSession()
         if running is not None:

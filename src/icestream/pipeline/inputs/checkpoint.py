@@ -102,18 +102,26 @@ class Checkpoint:
             StreamError: If another process uses it, or it belongs to another load.
         """
         folder = _folder(state, spec)
+        new = [each for each in (folder, *folder.parents) if not each.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         with open(folder / _LOCK, "a") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not os.path.samestat(os.fstat(lock.fileno()), (folder / _LOCK).stat()):
+                    raise OSError("a load that failed has removed the checkpoint")
             except OSError:
                 raise StreamError(
                     f"another load uses the checkpoint {folder}: wait for it, or give this load "
                     "its own checkpoint="
                 ) from None
             checkpoint = cls(folder)
-            checkpoint._read(spec, table_uuid)
-            yield checkpoint
+            try:
+                checkpoint._read(spec, table_uuid)
+                yield checkpoint
+            except BaseException:
+                if folder in new and checkpoint.pending() is None:
+                    checkpoint._remove(new)
+                raise
 
     @classmethod
     def look(cls, state: StateFolder | None, spec: LoadSpec, table_uuid: str | None) -> Checkpoint:
@@ -122,6 +130,16 @@ class Checkpoint:
         if (checkpoint.folder / _IDENTITY).exists():
             checkpoint._read(spec, table_uuid)
         return checkpoint
+
+    def _remove(self, folders: Sequence[Path]) -> None:
+        """Remove a new checkpoint that has recorded no file, and these folders, if empty."""
+        if self._done or self._snapshots:
+            return
+        with contextlib.suppress(OSError):
+            for name in (_DONE, _IDENTITY, _LOCK):
+                (self.folder / name).unlink(missing_ok=True)
+            for folder in folders:
+                folder.rmdir()
 
     def load_id(self, number: int) -> str:
         """The load id for a number."""

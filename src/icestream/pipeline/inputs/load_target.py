@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from icestream.catalogs import lookup as catalogs
+from icestream.catalogs.failed_creation import local_catalog_undone, undo_namespace
 from icestream.commit.new_table import NewTable
 from icestream.commit.outcome.load_id import CommittedWrite, find_load
-from icestream.errors import CatalogError, InvalidArgumentError, SchemaMismatchError
+from icestream.errors import (
+    CatalogError,
+    CommitUnknownError,
+    InvalidArgumentError,
+    SchemaMismatchError,
+)
 from icestream.pipeline.request.load_spec import LoadSpec
 
 _logger = logging.getLogger(__name__)
@@ -29,12 +35,14 @@ class LoadTarget:
     Attributes:
         catalog: The table's catalog.
         name: The table's name.
-        table: The table; None if the load creates it.
+        table: The table; None if the load creates it. If the block of `open` then fails, it
+            removes the namespace and the local catalog that it has created, if they are empty.
     """
 
     catalog: Catalog
     name: str
     table: Table | None
+    _created: list[str] = field(default_factory=list, repr=False)
 
     @classmethod
     @contextmanager
@@ -53,12 +61,23 @@ class LoadTarget:
             spec.into.refresh()
             yield cls(spec.into.catalog, spec.table_name, spec.into)
             return
-        catalog = open_load_catalog(spec.catalog, make=spec.create and make)
-        try:
-            yield cls(catalog, spec.into, _find(catalog, spec))
-        finally:
-            if catalog is not spec.catalog:
-                catalog.close()
+        makes = spec.create and make
+        is_open = isinstance(spec.catalog, Catalog)
+        with ExitStack() as stack:
+            if makes and not is_open:
+                stack.enter_context(local_catalog_undone())
+            catalog = open_load_catalog(spec.catalog, make=makes)
+            if not is_open:
+                stack.enter_context(closing(catalog))
+            target = cls(catalog, spec.into, _find(catalog, spec))
+            try:
+                yield target
+            except CommitUnknownError:
+                raise
+            except BaseException:
+                if makes and target.table is None:
+                    undo_namespace(catalog, target.name, created=bool(target._created))
+                raise
 
     def refreshed(self) -> LoadTarget:
         """The target with the table as it is now, which another load may have created."""
@@ -122,7 +141,10 @@ class LoadTarget:
         """Create the table's namespace if it does not exist."""
         namespace = self.name.rpartition(".")[0]
         try:
-            self.catalog.create_namespace_if_not_exists(namespace)
+            self.catalog.create_namespace(namespace)
+            self._created.append(namespace)
+        except NamespaceAlreadyExistsError:
+            pass
         except Exception as error:
             # A user who may only create tables may still use an existing namespace.
             _logger.debug("namespace %s could not be created: %s", namespace, error)

@@ -21,6 +21,7 @@ class LoadReport:
         into: The table.
         mode: `"append"`, `"replace"` or `"merge"`.
         engine: `"spark"`, `"local"` or `"iceberg-jar"`.
+        engine_reason: Why this engine was chosen; None if the load names its engine.
         sources: Descriptions of the sources.
         branch: The branch that the load wrote to.
         load_id: The load's id, if it has one.
@@ -98,6 +99,7 @@ class LoadReport:
     started_at: str = ""
     version: str = ""
     report_file: str | None = None
+    engine_reason: str | None = None
 
     @property
     def worker_bytes_at_most(self) -> int | None:

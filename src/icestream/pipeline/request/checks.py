@@ -19,6 +19,7 @@ from icestream.pipeline.request.validation import (
     expect,
     explained,
 )
+from icestream.report.counted import counted
 
 CheckKind = Literal["rows", "not_null", "unique", "accepted_values", "sql"]
 KINDS: tuple[CheckKind, ...] = get_args(CheckKind)
@@ -199,7 +200,7 @@ def judge_rows(check: Check, rows: int) -> CheckResult:
     """The result of a `rows` test."""
     low = check.least is not None and rows < check.least
     high = check.most is not None and rows > check.most
-    text = f"{rows:,} rows"
+    text = counted(rows, "row")
     if low:
         text += f", and there must be at least {check.least:,}"
     if high:

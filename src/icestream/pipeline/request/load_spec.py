@@ -51,7 +51,7 @@ from icestream.write.schema.schema_plan import SchemaMode
 from icestream.write.sources.formats import needs_spark
 
 LoadMode = Literal["append", "replace", "merge"]
-EngineName = Literal["spark", "local", "iceberg-jar"]
+EngineName = Literal["auto", "spark", "local", "iceberg-jar"]
 BadRecords = Literal["fail", "quarantine"]
 TransformEngine = Literal["spark", "duckdb"]
 Transform = str | Callable[[Any], Any]
@@ -122,7 +122,7 @@ class LoadOptions(MergeRules):
     )
     create: Annotated[Switch, about("Create the table if it does not exist.")] = True
     memory: Annotated[_Memory | None, about("Limit such as 256MB; on Spark, for each task.")] = None
-    engine: Annotated[EngineName, about("spark, local (this process), or iceberg-jar.")] = "spark"
+    engine: Annotated[EngineName, about("auto, spark, local (here), or iceberg-jar.")] = "auto"
     master: Annotated[str | None, about("Spark's master URL; local[*] by default.")] = None
     remote: str | None = Field(
         default=None, description="A Spark Connect address, instead of master.", repr=False
@@ -328,7 +328,7 @@ class LoadSpec(TableLoad):
     def _duckdb_conflicts(self) -> Iterator[tuple[str, str]]:
         """What DuckDB can't do in Spark's tasks."""
         tasks = "transform_engine='duckdb' runs SQL in Spark's tasks"
-        if self.engine != "spark":
+        if self.engine not in ("auto", "spark"):
             yield "transform_engine", f"{tasks}, and engine is {self.engine!r}: leave it out"
         if not isinstance(self.transform, str):
             yield "transform_engine", f"{tasks}, and transform is not SQL: leave it out"

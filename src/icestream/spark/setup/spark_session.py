@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -147,7 +149,27 @@ def _sessions() -> Any:
 def _build(builder: Any, settings: Mapping[str, str]) -> SparkSession:
     for key, value in settings.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    with _interruptible():
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C end a start of Spark, and keep the application's handler of Ctrl-C, if it has one.
+
+    PySpark installs its own handler. A JVM that is starting does not end with this process.
+    """
+    before, children = signal.getsignal(signal.SIGINT), _child_pids()
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        for pid in _child_pids() - children:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        raise
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and callable(before) and before is not signal.default_int_handler:
+        signal.signal(signal.SIGINT, before)
 
 
 def _launch_settings() -> dict[str, str]:
@@ -181,6 +203,14 @@ def _launch_variables(master: str) -> dict[str, str | None]:
         # Without it, Spark looks up the host's name and prints a warning.
         variables["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
     return variables
+
+
+def _child_pids() -> set[int]:
+    """The child processes of this process. Only Linux tells them."""
+    lists = Path("/proc/self/task").glob("*/children")
+    with suppress(OSError):
+        return {int(pid) for each in lists for pid in each.read_text().split()}
+    return set()
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from icestream.operations.merge.keys.key_hash import Keys
 from icestream.operations.merge.keys.key_index import Sieve
 from icestream.operations.merge.keys.key_range import KeyRange
 from icestream.operations.merge.merge_work import KEY_FIELDS, MergeWork
+from icestream.report.counted import counted
 from icestream.spark.arrow.frame_schema import quoted_in
 from icestream.spark.setup.installed import pyspark_module
 from icestream.spark.tasks.plain_record import decode, encode
@@ -209,9 +210,9 @@ class KeyedFrame:
     def _duplicates(self, rows: int, examples: list[Any]) -> DuplicateKeysError:
         shown = tuple(_text(row["example"]) for row in examples)
         return DuplicateKeysError(
-            f"{rows} rows of the frame have the same key as another, such as {'; '.join(shown)}: "
-            "remove them, or merge with on_duplicate='last' and last_by= the column that says "
-            "which row is the last. The table was not changed",
+            f"{counted(rows, 'row')} of the frame repeat the key of another row, such as "
+            f"{'; '.join(shown)}: remove them, or merge with on_duplicate='last' and "
+            "last_by= the column that says which row is the last. The table was not changed",
             column=", ".join(self._key.names),
             examples=shown,
         )
@@ -222,9 +223,9 @@ class KeyedFrame:
         assert example is not None
         missing = next(name for name in self._key.names if example[name] is None)
         return InvalidDataError(
-            f"{count} rows of the frame have a null in their key, such as the row with "
-            f"{_text(example)}: fill in the nulls, or merge with null_keys='insert' to insert such "
-            "rows without looking for matches",
+            f"there is a null in the key of {counted(count, 'row')} of the frame, such as "
+            f"the row with {_text(example)}: fill in the nulls, or merge with null_keys='insert' "
+            "to insert such rows without looking for matches",
             column=missing,
         )
 

@@ -51,7 +51,7 @@ def test_health_draws_the_largest_partitions(catalog: Catalog, run: Run) -> None
     lines = run("health", "shop.parts").stdout.splitlines()
     drawn = lines[lines.index("Largest partitions") + 1 :]
     assert drawn[0].split()[0] == "country=NO"
-    assert drawn[0].endswith("1 files (1 small), 200 rows")
+    assert drawn[0].endswith("1 file (1 small), 200 rows")
     assert drawn[1].split()[0] == "country=SE"
 
 

@@ -38,7 +38,7 @@ def test_a_load_as_json_is_its_report(orders: Table, run: Run) -> None:
     command = ("load", "changes.csv", "--into", "shop.orders", "--mode", "merge", "--keys", "id")
     shown = run(*command, "--load-id", "a", "--json", "--state", "elsewhere", *LOCAL)
     report = json.loads(shown.stdout)
-    assert report["snapshot_id"] == orders.refresh().metadata.current_snapshot_id
+    assert report["snapshot_id"] == str(orders.refresh().metadata.current_snapshot_id)
     assert (report["rows_inserted"], report["rows_updated"]) == (1, 1)
     assert "elsewhere" in report["report_file"]
     again = run(*command, "--load-id", "a", *LOCAL)

@@ -40,7 +40,7 @@ def test_a_merge_as_json_is_its_report(orders: Table, run: Run) -> None:
     command = ("merge", "changes.csv", "--into", "shop.orders", "--on", "id", "--load-id", "a")
     report = json.loads(run(*command, "--json").stdout)
     assert report["table"] == "shop.orders"
-    assert report["snapshot_id"] == orders.refresh().metadata.current_snapshot_id
+    assert report["snapshot_id"] == str(orders.refresh().metadata.current_snapshot_id)
     assert (report["rows_inserted"], report["rows_updated"]) == (1, 1)
     again = run(*command)
     assert "committed before; nothing was done" in again.stdout
@@ -72,7 +72,7 @@ def test_every_option_of_a_merge_is_passed_on(orders: Table, run: Run, folder: P
     assert report["memory_limit_bytes"] == 64_000_000
     head = orders.refresh().metadata.snapshot_by_name("work")
     assert head is not None
-    assert head.snapshot_id == report["snapshot_id"]
+    assert str(head.snapshot_id) == report["snapshot_id"]
     assert head.summary is not None
     assert head.summary.additional_properties["team"] == "sales"
 

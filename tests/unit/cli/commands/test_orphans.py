@@ -26,7 +26,7 @@ def stray(orders: Table) -> Path:
 def test_orphans_are_shown_and_kept(stray: Path, run: Run) -> None:
     shown = run("orphans", "shop.orders")
     assert shown.exit_code == 0, shown.stderr
-    assert "1 orphans, 2 kB" in shown.stdout
+    assert "1 orphan, 2 kB" in shown.stdout
     assert str(stray) in shown.stdout
     assert "Delete them with --delete." in shown.stdout
     assert stray.exists()

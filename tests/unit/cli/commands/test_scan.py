@@ -79,7 +79,7 @@ def test_stdout_gets_csv_in_a_pipe_and_text_when_asked_for(orders: Table, run: R
     assert run(*command).stdout == '"id","country"\n0,"SE"\n1,"NO"\n'
     text = run(*command, "--format", "text")
     assert text.stdout == "id  country\n 0  SE\n 1  NO\n"
-    assert "2 rows from 1 files" in text.stderr
+    assert "2 rows from 1 file" in text.stderr
 
 
 def test_stdout_gets_an_arrow_stream(orders: Table, run: Run) -> None:

@@ -51,4 +51,6 @@ def test_columns_that_csv_has_no_type_for_become_text() -> None:
 def test_a_cell_is_one_line_of_text() -> None:
     times = pa.array([0], pa.timestamp("ns"))
     batch = pa.record_batch({"a": ["two\nlines"], "b": [None], "c": [1.5], "d": times})
-    assert list(text_rows(batch)) == [["two\\nlines", "", "1.5", "1970-01-01 00:00:00.000000000"]]
+    assert list(text_rows(batch)) == [
+        ["two\\nlines", "NULL", "1.5", "1970-01-01 00:00:00.000000000"]
+    ]

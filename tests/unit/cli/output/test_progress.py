@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from pyiceberg.table import Table
@@ -18,11 +20,42 @@ def test_a_line_says_rows_bytes_files_and_memory_against_the_limit() -> None:
     lease = budget.force(41_000_000)
     shown = Progress("scan db.t", lambda: Counts(1200, 9_600_000, 3, 10, "reading"), budget)
     pattern = (
-        r"scan db\.t, reading: 1,200 rows \([\d,]+/s\), holds 41 MB of 64 MB, "
-        r"3 of 10 files, 9\.6 MB, .*s"
+        r"scan db\.t, reading: \[==        \] file 3 of 10, 1,200 rows, [\d,]+/s, "
+        r"holds 41 MB of 64 MB, 9\.6 MB, .*s"
     )
     assert re.fullmatch(pattern, shown.line())
     lease.release()
+
+
+def test_a_line_says_only_what_is_known_and_draws_no_full_bar() -> None:
+    def shown(**counts: Any) -> str:
+        return re.sub(r"[:,] [\d.]+ m?s$", "", Progress("load", lambda: Counts(**counts)).line())
+
+    assert shown(stage="starting Spark", rows=0) == "load, starting Spark"
+    assert shown(rows=0, files=1, files_total=1) == "load: file 1 of 1"
+    assert shown(files=2, files_total=2) == "load: [=====     ] file 2 of 2"
+    assert shown(tasks=0, tasks_total=4) == "load: [          ] 0 of 4 tasks"
+
+
+def test_the_memory_of_a_worker_is_shown_against_its_base_and_the_limit() -> None:
+    counts = Counts(limit_bytes=256_000_000, worker_bytes=162_300_000)
+    assert "worker 162 of base + 256 MB" in Progress("load", lambda: counts).line()
+    known = replace(counts, worker_base_bytes=57_400_000)
+    assert "worker 162 of 57.4 + 256 MB" in Progress("load", lambda: known).line()
+
+
+@pytest.mark.parametrize("width", [200, 80, 60, 30])
+def test_a_line_fits_the_terminal(width: int) -> None:
+    counts = Counts(
+        rows=123_456_789, bytes=5_000_000_000, tasks=3, tasks_total=40, limit_bytes=256_000_000,
+        worker_bytes=162_300_000, worker_base_bytes=157_400_000,
+    )  # fmt: skip
+    line = Progress("load into shop.orders", lambda: counts).line(width)
+    assert len(line) <= width
+    assert line.startswith("load into shop.orders")
+    if width >= 80:
+        assert "123,456,789 rows, " in line
+        assert "worker 162 of 157 + 256 MB" in line
 
 
 def test_lines_come_again_and_again_until_the_work_ends(
@@ -41,7 +74,7 @@ def test_lines_come_again_and_again_until_the_work_ends(
             pass
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) >= 3
-    assert lines[0].startswith("icestream: work: 1 rows")
+    assert lines[0].startswith("icestream: work: 1 row,")
 
 
 def test_nothing_is_shown_when_quiet(

@@ -17,7 +17,7 @@ from icestream.report.write_report import MergeReport, WriteReport
         (WriteReport("append", None), "db.t: nothing to change, so there is no new snapshot"),
         (
             WriteReport("append", 7, already_committed=True),
-            "db.t: a load with this id was committed before; nothing was done",
+            "db.t: already loaded: a load with this id was committed before; nothing was done",
         ),
     ],
     ids=["new", "nothing", "before"],

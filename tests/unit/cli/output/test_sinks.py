@@ -46,7 +46,7 @@ def test_text_formats_hold_the_rows() -> None:
     assert _written("text").decode().splitlines() == [
         "id  text  list",
         " 1  a     [1]",
-        " 2        []",
+        " 2  NULL  []",
     ]
 
 

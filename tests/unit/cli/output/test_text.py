@@ -1,23 +1,51 @@
-"""Text: messages of the library in words of the command line."""
+"""Text: colors, aligned columns, and snapshot ids in JSON."""
 
 from __future__ import annotations
 
+import io
+import json
+
 import pytest
 
-from icestream.cli.output.text import in_options
+from icestream.cli.output.text import Painted, columns, has_colors, paint, print_json
 
 
-@pytest.mark.parametrize(
-    ("message", "expected"),
-    [
-        ("or load with schema_mode='evolve'", "or load with --schema-mode evolve"),
-        ('give where="..."', "give --where ..."),
-        ("pass catalog= the name", "pass --catalog the name"),
-        ("raise memory to 3 MB", "raise --memory to 3 MB"),
-        ("run ice.compact(table)", "run icestream compact db.t"),
-        ("ice.orphans(table, delete=True)", "icestream orphans db.t --delete"),
-        ("a path such as /day=1/where=2", "a path such as /day=1/where=2"),
-    ],
-)
-def test_messages_name_options_instead_of_arguments(message: str, expected: str) -> None:
-    assert in_options(message, "db.t") == expected
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_only_terminals_get_colors_unless_they_are_switched_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert paint("failed", "red", _Terminal()) == "\x1b[31mfailed\x1b[0m"
+    assert paint("failed", "red", io.StringIO()) == "failed"
+    for name, value in (("TERM", "dumb"), ("NO_COLOR", "1")):
+        monkeypatch.setenv(name, value)
+        assert not has_colors(_Terminal())
+
+
+def test_columns_of_numbers_are_aligned_to_the_right() -> None:
+    rows = [(Painted("done", "green"), 1200, "a"), ("failed", None, "b")]
+    assert columns(("status", "rows", "x"), rows) == [
+        "status   rows  x",
+        "done    1,200  a",
+        "failed      -  b",
+    ]
+
+
+def test_snapshot_ids_are_strings_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    big = 8830415294124460803
+    print_json(
+        {"snapshot_id": big, "snapshots": [{"parent_snapshot_id": big}], "snapshot_ids": [big],
+         "run": {"quarantine_snapshot_id": None}, "rows": big}
+    )  # fmt: skip
+    assert json.loads(capsys.readouterr().out) == {
+        "snapshot_id": str(big),
+        "snapshots": [{"parent_snapshot_id": str(big)}],
+        "snapshot_ids": [str(big)],
+        "run": {"quarantine_snapshot_id": None},
+        "rows": big,
+    }

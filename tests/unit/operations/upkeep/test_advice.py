@@ -26,9 +26,9 @@ _SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string())])
         ({"partitions": 1_000, "bytes": 10**9}, "1,000 partitions have 1 MB on average"),
         ({"partitions": 20, "bytes": 10**12}, "holds 60% of the bytes"),
         ({"delete_files": 11, "position_deletes": 11}, "11 delete files"),
-        ({"equality_deletes": 7}, "7 rows are in equality deletes"),
+        ({"equality_deletes": 7}, "equality deletes hold 7 rows"),
         ({"compactable_files": 9}, "9 files are smaller"),
-        ({"writes_dead": 2}, "2 writes seem to have died"),
+        ({"writes_dead": 2}, "2 writes probably died"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

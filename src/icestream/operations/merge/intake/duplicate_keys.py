@@ -9,6 +9,7 @@ import pyarrow as pa
 from icestream.errors import DuplicateKeysError
 from icestream.operations.merge.intake.stream_rows import LAST_BY, StreamRows
 from icestream.operations.merge.keys.key_index import KeyIndex, Rows
+from icestream.report.counted import counted
 
 _MOST_EXAMPLES = 5
 
@@ -56,7 +57,7 @@ class DuplicateKeys:
         all_shown = self._rows_of.shown(self._rows_of.key_columns(some))
         shown = list(dict.fromkeys(all_shown))[:_MOST_EXAMPLES]
         return DuplicateKeysError(
-            f"{len(repeated)} rows of the stream share their key with another, such as "
+            f"{counted(len(repeated), 'row')} of the stream repeat the key of another row, such as "
             f"{'; '.join(shown)}: remove them, or merge with on_duplicate='last', and with "
             "last_by=COLUMN if a column decides which row is the last. Nothing was changed",
             column=", ".join(self._plan.key.names),

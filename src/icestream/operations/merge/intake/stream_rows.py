@@ -15,6 +15,7 @@ from icestream.operations.merge.keys.key_hash import KeyHash, Keys
 from icestream.operations.merge.merge_plan import MergePlan
 from icestream.operations.merge.row_shape import RowShape
 from icestream.read.distant_years import shown_values
+from icestream.report.counted import counted
 from icestream.write.rules.stream_filter import decoded
 from icestream.write.table_writer import TableWriter
 
@@ -155,8 +156,8 @@ class StreamRows:
         names = self.plan.key.names
         missing = next(n for n, c in zip(names, columns, strict=True) if c.null_count)
         return InvalidDataError(
-            f"{len(where)} rows of the stream have a null in their key, such as the one with "
-            f"{example} (row {first_row + int(where[0])}, counted from 0): fill them, or merge "
-            "with null_keys='insert' to insert such rows without looking for matches",
+            f"there is a null in the key of {counted(len(where), 'row')} of the stream, such as "
+            f"the one with {example} (row {first_row + int(where[0])}, counted from 0): fill them, "
+            "or merge with null_keys='insert' to insert such rows without looking for matches",
             column=missing,
         )

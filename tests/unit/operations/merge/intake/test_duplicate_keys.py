@@ -16,7 +16,7 @@ def test_duplicates_in_the_stream_are_refused_with_examples(catalog: SqlCatalog,
     rows = stream([(n % 10, n, "x") for n in range(16)]).to_batches(max_chunksize=3)
     with pytest.raises(ice.DuplicateKeysError) as refusal:
         ice.merge(table, rows, on="id", write_mode=mode)
-    assert "12 rows of the stream share their key" in str(refusal.value)
+    assert "12 rows of the stream repeat the key" in str(refusal.value)
     assert refusal.value.column == "id"
     assert len(refusal.value.examples) == 5
     assert set(refusal.value.examples) <= {f"id = {n}" for n in range(6)}

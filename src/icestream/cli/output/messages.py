@@ -1,0 +1,131 @@
+"""Messages of the library, in the words of the command line.
+
+The library names arguments of Python functions: `schema_mode='evolve'`. The command line names its
+options, `--schema-mode evolve`, and a pipeline file has keys, `schema_mode: evolve`.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from functools import partial
+
+from icestream.operations.merge.merge_options import MERGE_RULES
+
+# Options of commands that have the name of the argument.
+_SAME = """
+    again as_of bad_records batch_size branch catalog checkpoint columns create engine format fresh
+    incremental into keys last_by limit load_id master memory min_files mode name older_than on only
+    only_catalog order other_tables partition_by quarantine remote schema_mode select snapshot_id
+    sort_by state tag transform transform_engine watch where
+"""
+_RENAMED = {
+    "properties": "--property",
+    "schema": "--type COLUMN=TYPE",
+    "table_properties": "--table-property",
+    "target_file_bytes": "--target-file-size",
+    "variables": "--var",
+    "folders": "--folder",
+    "dropped": "--dropped",
+    "hive_partitions": "--hive-partitions",
+}
+# Options of `icestream run`. Its other words are keys of the pipeline file.
+_OF_RUN = frozenset(("again", "catalog", "fresh", "only", "state", "variables"))
+_NAMES = "|".join(sorted({*MERGE_RULES, *_SAME.split(), *_RENAMED}, key=len, reverse=True))
+_VALUE = r"'[^']*'|\"[^\"]*\"|\[[^\]]*\]|[\w.*-]*"
+_ARGUMENT = re.compile(rf"(?<![\w./'\"-])({_NAMES})=({_VALUE})( (?:the|another|other|a)\b)?")
+# A message may begin with an argument, or name one after "and": "mode is 'x', and keys is ...".
+_SUBJECT = re.compile(
+    rf"(^|, and |: )({_NAMES})(?= (?:is|has|names|needs|must|can't|repeats|has no)\b)"
+)
+_LEAVE_OUT = re.compile(rf"\bleave ({_NAMES}) out\b")
+_RAISE = re.compile(r"\braise memory\b")
+_CALL = re.compile(r"ice\.(compact|orphans|health)\(table(?:, (delete)=True)?\)")
+_PYTHON = (
+    ("table.history() lists", "`icestream tables NAME --json` lists"),
+    ("with table.update_spec()", "in Python, with table.update_spec()"),
+    (
+        "with table.maintenance.expire_snapshots()",
+        "in Python, with table.maintenance.expire_snapshots()",
+    ),
+    ("or pass spark= a session that was started with it", "or start Spark with it"),
+    ("give schema= other types", "give --type COLUMN=TYPE"),
+    ("give schema= another type", "give --type COLUMN=TYPE"),
+    ("icestream.spark needs PySpark", "Spark needs PySpark"),
+)
+
+
+def in_options(
+    message: str,
+    table: str | None = None,
+    *,
+    catalog: str | None = None,
+    branch: str | None = None,
+    command: str | None = None,
+) -> str:
+    """Write Python calls and arguments in a message as commands and options, on one line.
+
+    Args:
+        message: A message of the library.
+        table: The table that commands in the message are for.
+        catalog: The value of `--catalog` that such commands need.
+        branch: The value of `--branch` that such commands need.
+        command: The command that gave the message. Messages of `run` are about a pipeline file.
+    """
+    text = " ".join(message.split())
+    for python, words in _PYTHON:
+        text = text.replace(python, words)
+    text = _CALL.sub(partial(_command, table=table, catalog=catalog, branch=branch), text)
+    if command == "run":
+        return _ARGUMENT.sub(_key, text)
+    text = _RAISE.sub("raise --memory", text)
+    text = _ARGUMENT.sub(partial(_option, command=command), text)
+    text = _LEAVE_OUT.sub(lambda match: f"leave {_flag(match[1], command)} out", text)
+    return _SUBJECT.sub(lambda match: f"{match[1]}{_flag(match[2], command)}", text)
+
+
+def _command(
+    match: re.Match[str], table: str | None, catalog: str | None, branch: str | None
+) -> str:
+    words = ["icestream", match[1], table or "NAME"]
+    words += ["--delete"] if match[2] else []
+    words += ["--branch", branch] if branch and match[1] != "orphans" else []
+    words += ["--catalog", catalog] if catalog else []
+    return shlex.join(words)
+
+
+def _flag(name: str, command: str | None) -> str:
+    if name in ("on", "keys"):
+        return "--on" if command == "merge" else "--keys"
+    return _RENAMED.get(name) or f"--{name.replace('_', '-')}"
+
+
+def _option(match: re.Match[str], command: str | None) -> str:
+    name, value, article = match[1], match[2], match[3] or ""
+    flag = _flag(name, command)
+    if value in ("True", "False"):
+        return f"--no-{flag[2:]}{article}" if value == "False" else f"{flag}{article}"
+    if name == "dropped" and "," in value:
+        return " ".join(f"--dropped {each}" for each in _plain(value).split(","))
+    text = _plain(value)
+    if not text or " " in flag:  # a flag with a space names its value already
+        return f"{flag}{' with' if article else ''}{article}"
+    return f"{flag} {shlex.quote(text) if ' ' in text else text}{article}"
+
+
+def _key(match: re.Match[str]) -> str:
+    """Write an argument as a key of a pipeline file, or as an option of `run`."""
+    name, value, article = match[1], match[2], match[3] or ""
+    if name in _OF_RUN:
+        return _option(match, "run")
+    if value in ("True", "False"):
+        return f"{name}: {value.lower()}{article}"
+    key = "keys" if name == "on" else name
+    return f"{key}: {_plain(value)}{article}".rstrip() if value else f"{key}:{article}"
+
+
+def _plain(value: str) -> str:
+    """A value without quotes. A list becomes names with commas."""
+    if value.startswith("["):
+        return ",".join(_plain(each.strip()) for each in value[1:-1].split(","))
+    return value.strip("'\"")

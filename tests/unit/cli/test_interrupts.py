@@ -1,0 +1,93 @@
+"""Ctrl-C: once for a clean end, twice for an end at once. And warnings of libraries."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+_PROGRAM = """
+import logging, sys, time
+from icestream.cli.interrupts import Interrupts
+interrupts = Interrupts()
+interrupts.install()
+logging.getLogger("x").warning("a warning:\\nuse keys=")
+print("ready", flush=True)
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    logging.exception("KeyboardInterrupt while sending command.")  # as Py4J does
+    logging.getLogger("py4j").error("the connection is gone")
+    print("cleaning", flush=True)
+    time.sleep({cleaning})
+    sys.exit(130)
+"""
+
+
+def _interrupted(cleaning: float, pauses: list[float]) -> tuple[int, str, str]:
+    line = [sys.executable, "-c", _PROGRAM.format(cleaning=cleaning)]
+    with subprocess.Popen(
+        line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        for pause in pauses:
+            time.sleep(pause)
+            process.send_signal(signal.SIGINT)
+        out, errors = process.communicate()
+    return process.returncode, out, errors
+
+
+def test_the_first_one_lets_the_command_clean_up_and_log_nothing() -> None:
+    code, out, errors = _interrupted(0, [0])
+    assert (code, out) == (130, "cleaning\n")
+    assert errors == "icestream: a warning: use --keys\n"
+
+
+def test_the_second_one_ends_the_process_at_once() -> None:
+    code, out, errors = _interrupted(60, [0, 0.7])
+    assert (code, out) == (130, "cleaning\n")
+    assert errors.splitlines()[1:] == [
+        "icestream: interrupted again: ended at once, without cleaning up"
+    ]
+
+
+def test_one_that_arrives_twice_counts_once() -> None:
+    assert _interrupted(1, [0, 0.05])[:2] == (130, "cleaning\n")
+
+
+def test_one_while_modules_are_imported_gives_one_line() -> None:
+    source = (
+        "import sys, icestream.__main__\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'icestream.cli.commands.scan': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "icestream.__main__.main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (130, "icestream: interrupted\n")
+
+
+def test_a_process_has_one_handler_of_signals(monkeypatch: pytest.MonkeyPatch) -> None:
+    pyspark = pytest.importorskip("pyspark.sql")
+    from icestream.spark.setup import spark_session
+
+    def own(*_: object) -> None: ...
+
+    class Builder:
+        def getOrCreate(self) -> object:  # noqa: N802
+            signal.signal(signal.SIGINT, lambda *_: None)  # as PySpark does
+            return pyspark
+
+    before = signal.signal(signal.SIGINT, own)
+    try:
+        assert spark_session._build(Builder(), {}) is pyspark
+        assert signal.getsignal(signal.SIGINT) is own
+    finally:
+        signal.signal(signal.SIGINT, before)
