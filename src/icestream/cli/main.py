@@ -34,7 +34,7 @@ from icestream.cli.commands.tables import tables
 from icestream.cli.exit_codes import ExitCode, exit_code_of, listing
 from icestream.cli.options.settings import Settings
 from icestream.cli.output.output_file import leave_stdout
-from icestream.cli.output.text import in_options
+from icestream.cli.output.text import caret_lines, in_options, without_place
 from icestream.report.version import __version__
 
 _PROGRAM = "icestream"
@@ -118,12 +118,13 @@ def _failed(error: Exception, settings: Settings) -> int:
     code = exit_code_of(error)
     if settings.debug:
         click.echo("".join(traceback.format_exception(error)).rstrip(), err=True)
-    text = ". ".join([str(error) or type(error).__name__, *getattr(error, "__notes__", ())])
+    message = without_place(error) or type(error).__name__
+    text = ". ".join([message, *getattr(error, "__notes__", ())])
     if code is ExitCode.INTERNAL:
         text = f"internal error: {type(error).__name__}: {text}. Run the command again with --debug"
     elif type(error).__module__.partition(".")[0] != _PROGRAM:
         text = f"{type(error).__name__}: {text}"
-    _fail(text)
+    _fail(text, *caret_lines(error))
     return code
 
 
@@ -133,8 +134,8 @@ def _stopped(error: BaseException, what: str, code: ExitCode) -> ExitCode:
     return code
 
 
-def _fail(text: str) -> None:
-    click.echo(f"{_PROGRAM}: {in_options(text)}", err=True)
+def _fail(text: str, *lines: str) -> None:
+    click.echo("\n".join([f"{_PROGRAM}: {in_options(text)}", *lines]), err=True)
 
 
 class _Terminated(SystemExit):

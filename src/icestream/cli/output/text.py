@@ -20,6 +20,7 @@ _OPTIONS = "|".join(MERGE_RULES) + (
 )
 _ARGUMENT = re.compile(rf"(?<![\w./'\"-])({_OPTIONS})=(['\"]?)([\w.*-]*)\2")
 _CALL = re.compile(r"ice\.(compact|orphans|health)\(table(?:, (delete)=True)?\)")
+_CARET_COLUMNS = 76
 _LIMIT = re.compile(r"\braise memory\b")
 _FLAG = re.compile(r"\b(incremental|only_catalog)=True")
 _DROPPED = re.compile(r"\bdropped=\['([\w-]+)'\]")
@@ -29,6 +30,24 @@ def print_json(document: Mapping[str, Any]) -> None:
     """Print a document: indented on a terminal, else on one line."""
     indent = 2 if sys.stdout.isatty() else None
     click.echo(json.dumps(document, indent=indent, ensure_ascii=False, default=str))
+
+
+def caret_lines(error: BaseException) -> list[str]:
+    """The filter of an error, and a caret below the wrong character; nothing for other errors."""
+    text, position = getattr(error, "text", None), getattr(error, "position", None)
+    if not isinstance(text, str) or not isinstance(position, int):
+        return []
+    start = max(0, position - _CARET_COLUMNS // 2) if len(text) > _CARET_COLUMNS else 0
+    line = re.sub(r"\s", " ", text[start : start + _CARET_COLUMNS])
+    return [f"  {line}", f"  {' ' * (position - start)}^"]
+
+
+def without_place(error: BaseException) -> str:
+    """The message of an error, without the place in a filter that `caret_lines` shows."""
+    position = getattr(error, "position", None)
+    if not isinstance(position, int):
+        return str(error)
+    return str(error).rpartition(f" (character {position + 1} of ")[0] or str(error)
 
 
 def print_lines(lines: Iterable[str]) -> None:

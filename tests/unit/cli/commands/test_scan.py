@@ -179,6 +179,36 @@ def test_a_call_that_can_not_be_is_refused_with_code_2(
     assert message in shown.stderr
 
 
+@pytest.mark.parametrize(
+    ("where", "lines"),
+    [
+        (
+            "id > 1 annd price = 2",
+            [
+                "icestream: the filter can't be parsed: expected 'and' or 'or' after the "
+                "condition, and found 'annd': did you mean 'and'?",
+                "  id > 1 annd price = 2",
+                "         ^",
+            ],
+        ),
+        (
+            "id > 1 and limit=5",
+            [
+                "icestream: the filter: there is no column 'limit': it has id, price",
+                "  id > 1 and limit=5",
+                "             ^",
+            ],
+        ),
+    ],
+)
+def test_a_mistake_in_a_filter_is_one_line_and_a_caret_below_the_filter(
+    orders: Table, run: Run, where: str, lines: list[str]
+) -> None:
+    shown = run("scan", "shop.orders", "--where", where)
+    assert shown.exit_code == 2
+    assert shown.stderr.splitlines()[-3:] == lines
+
+
 def test_an_output_in_a_folder_that_is_not_there_is_refused(orders: Table, run: Run) -> None:
     shown = run("scan", "shop.orders", "-o", "nowhere/out.csv")
     assert shown.exit_code == 8
