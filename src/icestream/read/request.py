@@ -209,6 +209,7 @@ def _row_filter(
 
 
 def _select(schema: Schema, columns: Sequence[str] | None, scan: DataScan) -> Schema:
+    in_order = columns is not None
     if columns is None:
         columns = scan.selected_fields
     elif isinstance(columns, str) or not isinstance(columns, Iterable):
@@ -226,7 +227,7 @@ def _select(schema: Schema, columns: Sequence[str] | None, scan: DataScan) -> Sc
     if "*" in columns:
         return schema
     try:
-        return schema.select(*columns, case_sensitive=scan.case_sensitive)
+        selected = schema.select(*columns, case_sensitive=scan.case_sensitive)
     except ValueError as error:
         for name in columns:
             try:
@@ -234,6 +235,26 @@ def _select(schema: Schema, columns: Sequence[str] | None, scan: DataScan) -> Sc
             except ValueError:
                 raise UnknownColumnError(no_column(name, schema.column_names)) from error
         raise InvalidArgumentError(f"columns {list(columns)} can't be selected: {error}") from error
+    return _in_order(selected, columns, schema, scan.case_sensitive) if in_order else selected
+
+
+def _in_order(
+    selected: Schema, columns: Sequence[str], schema: Schema, case_sensitive: bool
+) -> Schema:
+    """The selected columns, in the order in which the names first mention them."""
+    ids = [schema.find_field(name, case_sensitive).field_id for name in columns]
+    places: dict[int, int] = {}
+    for field in schema.fields:
+        inside = {field.field_id, *Schema(field).field_ids}
+        places[field.field_id] = min(
+            (at for at, field_id in enumerate(ids) if field_id in inside), default=len(ids)
+        )
+    fields = sorted(selected.fields, key=lambda field: places[field.field_id])
+    return Schema(
+        *fields,
+        schema_id=selected.schema_id,
+        identifier_field_ids=selected.identifier_field_ids,
+    )
 
 
 def _read_schema(

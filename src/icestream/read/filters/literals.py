@@ -131,18 +131,19 @@ def _decimal(literal: Literal[Any], kind: DecimalType) -> Literal[Any]:
     if not isinstance(literal, (LongLiteral, DecimalLiteral, StringLiteral)):
         return literal
     number = _number(literal)
-    digits = f"{kind.scale} digits after the point"
-    sign, figures, exponent = number.normalize().as_tuple()
+    sign, figures, exponent = number.as_tuple()  # Arithmetic would round to 28 digits.
     assert isinstance(exponent, int)
-    if number and -exponent > kind.scale:
-        raise _ExactError(f"the column stores {digits}: write no more")
-    if number and len(figures) + exponent > kind.precision - kind.scale:
-        whole = kind.precision - kind.scale
-        raise _ExactError(f"the column stores {whole} digits before the point: write no more")
-    if not number:
+    unscaled = "".join(map(str, figures)).rstrip("0")
+    exponent += len(figures) - len(unscaled)
+    if not unscaled:
         return DecimalLiteral(Decimal((0, (0,), -kind.scale)))
-    zeros = (0,) * (exponent + kind.scale)
-    return DecimalLiteral(Decimal((sign, figures + zeros, -kind.scale)))
+    if -exponent > kind.scale:
+        raise _ExactError(f"the column stores {kind.scale} digits after the point: write no more")
+    whole = kind.precision - kind.scale
+    if len(unscaled.lstrip("0")) + exponent > whole:
+        raise _ExactError(f"the column stores {whole} digits before the point: write no more")
+    digits = tuple(map(int, unscaled)) + (0,) * (exponent + kind.scale)
+    return DecimalLiteral(Decimal((sign, digits, -kind.scale)))
 
 
 def _number(literal: Literal[Any]) -> Decimal:

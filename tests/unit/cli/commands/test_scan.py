@@ -179,6 +179,24 @@ def test_a_call_that_can_not_be_is_refused_with_code_2(
     assert message in shown.stderr
 
 
+def test_columns_are_printed_and_written_in_the_order_of_their_names(
+    orders: Table, run: Run, folder: Path
+) -> None:
+    chosen = ("shop.orders", "--columns", "price,id", "--limit", "2")
+    assert run("scan", *chosen, "--format", "csv").stdout.splitlines()[0] == '"price","id"'
+    assert run("scan", *chosen, "--format", "text").stdout.split()[:2] == ["price", "id"]
+    document = json.loads(run("scan", *chosen, "--json").stdout)
+    assert [list(row) for row in document["rows"]] == [["price", "id"]] * 2
+    for name in ("a.parquet", "a.csv", "a.json", "a.arrow"):
+        shown = run("scan", *chosen, "-o", name)
+        assert shown.exit_code == 0, shown.stderr
+    assert pq.read_schema(folder / "a.parquet").names == ["price", "id"]
+    assert (folder / "a.csv").read_text().startswith('"price","id"')
+    assert list(json.loads((folder / "a.json").read_text().splitlines()[0])) == ["price", "id"]
+    with pa.ipc.open_file(folder / "a.arrow") as stored:
+        assert stored.schema.names == ["price", "id"]
+
+
 @pytest.mark.parametrize(
     ("where", "lines"),
     [
@@ -194,7 +212,7 @@ def test_a_call_that_can_not_be_is_refused_with_code_2(
         (
             "id > 1 and limit=5",
             [
-                "icestream: the filter: there is no column 'limit': it has id, price",
+                "icestream: the filter: there is no column 'limit': it has id, price, country, day",
                 "  id > 1 and limit=5",
                 "             ^",
             ],

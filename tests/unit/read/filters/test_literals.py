@@ -40,6 +40,7 @@ _MONEY = DecimalType(9, 2)
         (Decimal("-1.500"), _MONEY, Decimal("-1.50")),
         ("100", _MONEY, Decimal("100.00")),
         (Decimal("-0.0"), _MONEY, Decimal("0.00")),
+        (Decimal("1" * 35 + ".5"), DecimalType(38, 2), Decimal("1" * 35 + ".50")),
         (0.1, FloatType(), 0.10000000149011612),
         (float("inf"), FloatType(), float("inf")),
         (Decimal("0.1"), DoubleType(), Decimal("0.1")),
