@@ -50,7 +50,19 @@ def _rebuild(
 
 
 class InvalidArgumentError(IcestreamError, ValueError):
-    """An argument is not valid."""
+    """An argument is not valid.
+
+    Attributes:
+        text: The text of a filter, if the mistake is in one.
+        position: The index of the wrong character in the text, from 0.
+    """
+
+    def __init__(
+        self, message: str = "", *, text: str | None = None, position: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.text = text
+        self.position = position
 
 
 class UnknownColumnError(InvalidArgumentError):

@@ -120,6 +120,7 @@ def test_a_schema_projects_and_sql_reads_too(spark: Any, table: Table, catalog: 
         f"options (path 'db.t', catalog 'tests', columns '\"a,b\", id', {options})"
     )
     assert spark.sql("select max(id), count(`a,b`) from orders").collect() == [(29, 30)]
+    assert spark.sql("select * from orders limit 1").columns == ["a,b", "id"]
     with pytest.raises(PySparkException, match="schema is struct<id:int>, but"):
         format_reader(spark, catalog).option("columns", "id").schema("id int").load("db.t").count()
 

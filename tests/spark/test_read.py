@@ -49,10 +49,11 @@ def test_rows_of_a_partitioned_filtered_projected_table_are_pyicebergs(
     spark: Any, orders: Table
 ) -> None:
     where = And(GreaterThan("price", 60.0), In("region", ["north", "west"]))
-    columns = ("id", "price", "note")
+    columns = ("price", "note", "id")
     frame = ice_spark.read(spark, orders, where=where, columns=columns)
-    expected = orders.scan(row_filter=where, selected_fields=columns).to_arrow()
+    expected = orders.scan(row_filter=where, selected_fields=columns).to_arrow().select(columns)
     assert expected.num_rows > 1000
+    assert tuple(frame.columns) == columns
     assert _rows(frame.toArrow()) == _rows(expected)
 
 

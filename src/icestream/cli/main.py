@@ -38,7 +38,7 @@ from icestream.cli.help_screen import (
 from icestream.cli.interrupts import Interrupts, Terminated
 from icestream.cli.options.settings import Settings
 from icestream.cli.output.output_file import leave_stdout
-from icestream.cli.output.text import in_options, paint
+from icestream.cli.output.text import caret_lines, in_options, paint, without_place
 from icestream.report.version import __version__
 
 _PROGRAM = "icestream"
@@ -121,12 +121,13 @@ def _failed(error: Exception, settings: Settings) -> int:
     code = exit_code_of(error)
     if settings.debug:
         click.echo("".join(traceback.format_exception(error)).rstrip(), err=True)
-    text = ". ".join([str(error) or type(error).__name__, *getattr(error, "__notes__", ())])
+    message = without_place(error) or type(error).__name__
+    text = ". ".join([message, *getattr(error, "__notes__", ())])
     if code is ExitCode.INTERNAL:
         text = f"internal error: {type(error).__name__}: {text}. Run the command again with --debug"
     elif type(error).__module__.partition(".")[0] != _PROGRAM:
         text = f"{type(error).__name__}: {text}"
-    _fail(text, settings.command)
+    _fail(text, *caret_lines(error), command=settings.command)
     return code
 
 
@@ -136,10 +137,9 @@ def _stopped(error: BaseException, what: str, code: ExitCode) -> ExitCode:
     return code
 
 
-def _fail(text: str, command: str | None = None) -> None:
-    click.echo(
-        f"{paint(_PROGRAM, 'red', sys.stderr)}: {in_options(text, command=command)}", err=True
-    )
+def _fail(text: str, *lines: str, command: str | None = None) -> None:
+    first = f"{paint(_PROGRAM, 'red', sys.stderr)}: {in_options(text, command=command)}"
+    click.echo("\n".join([first, *lines]), err=True)
 
 
 @click.group(

@@ -77,7 +77,7 @@ class LiveFiles:
         """The rows of some files, without deleted ones."""
         if not tasks:
             return
-        with read_tasks(request(self._scan(), columns=columns), tasks, self.budget) as batches:
+        with read_tasks(self._request(columns), tasks, self.budget) as batches:
             yield from batches
 
     def located(
@@ -93,12 +93,17 @@ class LiveFiles:
             columns: The columns to read; all by default.
             positions: The rows to read of each file; all by default.
         """
-        scan = request(self._scan(), columns=columns)
+        scan = self._request(columns)
         return read_located(scan, tasks, budget=self.budget, positions=positions)
 
     def selected(self, columns: Sequence[str]) -> Schema:
-        """The schema of rows with only these columns."""
-        return request(self._scan(), columns=columns).context.schema
+        """The schema of rows with only these columns, in the table's order."""
+        return self._request(columns).context.schema
+
+    def _request(self, columns: Sequence[str] | None) -> ScanRequest:
+        """A scan request for some columns, in the table's order."""
+        scan = self._scan()
+        return request(scan if columns is None else scan.select(*columns))
 
     def count_files(self) -> int:
         """The number of data files in the branch.

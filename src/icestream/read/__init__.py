@@ -19,6 +19,7 @@ distant_years.py  dates before the year 1 and after 9999
 plan/        the files to read, and the deletes that apply to each
 decode/      data files to Arrow batches, a few rows at a time
 project/     columns of files to columns of the scan
+filters/     row filters as text, fitted to columns
 deletes/     the deleted rows of each file
 deliver/     many files, decoded in parallel, as one stream
 observed_scan.py  logs and telemetry of a scan

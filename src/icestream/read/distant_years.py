@@ -32,7 +32,7 @@ _LONG_MAX = 2**63 - 1
 _INT_MAX = 2**31 - 1
 _TEXT = re.compile(
     r"(?P<day>[-+]?\d{4,9}-\d{2}-\d{2})"
-    r"(?:[T ](?P<hour>\d{2}):(?P<minute>\d{2}):(?P<second>\d{2})(?:\.(?P<fraction>\d{1,6}))?"
+    r"(?:[T ](?P<hour>\d{2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:\.(?P<fraction>\d{1,6}))?)?"
     r"(?P<zone>Z|[-+]\d{2}:\d{2})?)?"
 )
 
@@ -61,9 +61,10 @@ def distant_literal(literal: Literal[Any], kind: IcebergType) -> Literal[Any] | 
         return None
     if isinstance(kind, DateType):
         return None if match["hour"] else DateLiteral(_within(days, _INT_MAX, literal, kind))
-    if match["hour"] is None or (match["zone"] is not None) != isinstance(kind, TimestamptzType):
+    if match["zone"] is not None and not isinstance(kind, TimestamptzType):
         return None
-    seconds = (int(match["hour"]) * 60 + int(match["minute"])) * 60 + int(match["second"])
+    hour, minute, second = (int(match[part] or 0) for part in ("hour", "minute", "second"))
+    seconds = (hour * 60 + minute) * 60 + second
     micros = days * _MICROS_PER_DAY + seconds * 10**6 + int((match["fraction"] or "").ljust(6, "0"))
     micros -= _offset_minutes(match["zone"]) * 60 * 10**6
     return TimestampLiteral(_within(micros, _LONG_MAX, literal, kind))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -19,8 +18,8 @@ from pyiceberg.utils.config import Config
 
 from icestream.catalogs.credentials import access_to
 from icestream.errors import CatalogError, InvalidArgumentError, UnknownColumnError
+from icestream.read.filters.fitting import fit_filter, no_column
 from icestream.read.project.origin import PartitionUnion, check_metadata_columns
-from icestream.read.project.row_filter import fit_literals, parse_filter
 from icestream.read.split import ReadContext
 
 Source = Table | DataScan
@@ -202,32 +201,15 @@ def _schema_of(scan: DataScan, branch: str | None) -> Schema:
 def _row_filter(
     scan: DataScan, where: str | BooleanExpression | None, schema: Schema
 ) -> BooleanExpression:
-    row_filter: BooleanExpression = scan.row_filter
-    shown = repr(where) if isinstance(where, str) else str(where or row_filter)
+    row_filter = fit_filter(scan.row_filter, schema, scan.case_sensitive)
     if where is not None:
-        if isinstance(where, str):
-            try:
-                where = parse_filter(where)
-            except ValueError as error:
-                message = f"the filter {shown} can't be parsed: {error}"
-                raise InvalidArgumentError(message) from error
-        if not isinstance(where, BooleanExpression):
-            raise InvalidArgumentError(
-                f"where is a {type(where).__name__}: give a string or a PyIceberg expression"
-            )
-        row_filter = And(row_filter, where)
-    try:
-        row_filter = fit_literals(row_filter, schema, scan.case_sensitive)
-        bound: BooleanExpression = bind(schema, row_filter, scan.case_sensitive)
-    except (ValueError, TypeError, ArithmeticError) as error:
-        if "Could not find field" in str(error):
-            name = str(error).split("name ", 1)[-1].rsplit(", case_sensitive", 1)[0]
-            raise UnknownColumnError(f"the filter: {_no_column(name, schema)}") from error
-        raise InvalidArgumentError(f"the filter {shown} does not fit: {error}") from error
+        row_filter = And(row_filter, fit_filter(where, schema, scan.case_sensitive))
+    bound: BooleanExpression = bind(schema, row_filter, scan.case_sensitive)
     return bound if isinstance(bound, (AlwaysTrue, AlwaysFalse)) else row_filter
 
 
 def _select(schema: Schema, columns: Sequence[str] | None, scan: DataScan) -> Schema:
+    in_order = columns is not None
     if columns is None:
         columns = scan.selected_fields
     elif isinstance(columns, str) or not isinstance(columns, Iterable):
@@ -245,20 +227,34 @@ def _select(schema: Schema, columns: Sequence[str] | None, scan: DataScan) -> Sc
     if "*" in columns:
         return schema
     try:
-        return schema.select(*columns, case_sensitive=scan.case_sensitive)
+        selected = schema.select(*columns, case_sensitive=scan.case_sensitive)
     except ValueError as error:
         for name in columns:
             try:
                 schema.find_field(name, scan.case_sensitive)
             except ValueError:
-                raise UnknownColumnError(_no_column(name, schema)) from error
+                raise UnknownColumnError(no_column(name, schema.column_names)) from error
         raise InvalidArgumentError(f"columns {list(columns)} can't be selected: {error}") from error
+    return _in_order(selected, columns, schema, scan.case_sensitive) if in_order else selected
 
 
-def _no_column(name: str, schema: Schema) -> str:
-    near = difflib.get_close_matches(name.strip("'\""), schema.column_names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(schema.column_names[:20])}"
-    return f"there is no column {name!r}: {hint}"
+def _in_order(
+    selected: Schema, columns: Sequence[str], schema: Schema, case_sensitive: bool
+) -> Schema:
+    """The selected columns, in the order in which the names first mention them."""
+    ids = [schema.find_field(name, case_sensitive).field_id for name in columns]
+    places: dict[int, int] = {}
+    for field in schema.fields:
+        inside = {field.field_id, *Schema(field).field_ids}
+        places[field.field_id] = min(
+            (at for at, field_id in enumerate(ids) if field_id in inside), default=len(ids)
+        )
+    fields = sorted(selected.fields, key=lambda field: places[field.field_id])
+    return Schema(
+        *fields,
+        schema_id=selected.schema_id,
+        identifier_field_ids=selected.identifier_field_ids,
+    )
 
 
 def _read_schema(

@@ -56,7 +56,9 @@ def scan(
         table: A PyIceberg table or `DataScan`. A `DataScan` keeps its filter, columns, snapshot,
             limit, case sensitivity and options.
         where: Row filter, as a string or a PyIceberg expression.
-        columns: Names of the columns to read. All columns by default.
+        columns: Names of the columns to read, in the order of the batches' columns. A repeated
+            name counts once. `"address.city"` reads one field of a struct; the struct is where its
+            first field is named. By default, all columns in the table's order.
         snapshot_id: Read this snapshot, with the schema it was written with.
         branch: Read the head of this branch, with the table's current schema.
         tag: Read this tag, with the schema of its snapshot.

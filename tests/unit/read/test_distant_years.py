@@ -123,11 +123,10 @@ def test_rows_of_every_year_are_sorted(catalog: SqlCatalog, column: str) -> None
 @pytest.mark.parametrize(
     ("where", "why"),
     [
-        ("d = '10000-13-01'", "Could not convert"),
+        ("d = '10000-13-01'", "write a date such as"),
         ("d = '99999999-01-01'", "out of range"),
         ("ts = '300000-01-01T00:00:00'", "out of range"),
-        ("ts = '10000-01-01T00:00:00+00:00'", "Invalid timestamp"),
-        ("tz = '10000-01-01T00:00:00'", "Invalid timestamp"),
+        ("ts = '10000-01-01T00:00:00+00:00'", "write a timestamp such as"),
     ],
 )
 def test_a_filter_with_a_wrong_date_is_refused(catalog: SqlCatalog, where: str, why: str) -> None:

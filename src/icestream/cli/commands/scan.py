@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 _SCAN_OPTIONS = (
     click.option("--where", metavar="FILTER", help='Filter for rows, such as "price > 10".'),
-    click.option("--columns", type=Columns(), metavar="A,B", help="Columns to read."),
+    click.option(
+        "--columns", type=Columns(), metavar="A,B", help="Columns to read, in this order."
+    ),
     click.option(
         "--limit", type=click.IntRange(min=0), metavar="N", help="Maximum number of rows."
     ),

@@ -13,6 +13,8 @@ import click
 
 from icestream.cli.output.messages import in_options as in_options
 
+_CARET_COLUMNS = 76
+
 
 class Painted(str):
     """Text with a color, which only terminals show."""
@@ -53,6 +55,24 @@ def ids_as_text(document: Any, name: str = "") -> Any:
         return [ids_as_text(each, name) for each in document]
     is_id = name.endswith(("snapshot_id", "snapshot_ids")) and isinstance(document, int)
     return str(document) if is_id else document
+
+
+def caret_lines(error: BaseException) -> list[str]:
+    """The filter of an error, and a caret below the wrong character; nothing for other errors."""
+    text, position = getattr(error, "text", None), getattr(error, "position", None)
+    if not isinstance(text, str) or not isinstance(position, int):
+        return []
+    start = max(0, position - _CARET_COLUMNS // 2) if len(text) > _CARET_COLUMNS else 0
+    line = re.sub(r"\s", " ", text[start : start + _CARET_COLUMNS])
+    return [f"  {line}", f"  {' ' * (position - start)}^"]
+
+
+def without_place(error: BaseException) -> str:
+    """The message of an error, without the place in a filter that `caret_lines` shows."""
+    position = getattr(error, "position", None)
+    if not isinstance(position, int):
+        return str(error)
+    return str(error).rpartition(f" (character {position + 1} of ")[0] or str(error)
 
 
 def print_lines(lines: Iterable[str]) -> None:

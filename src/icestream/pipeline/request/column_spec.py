@@ -117,12 +117,9 @@ def _selected(entry: Any, number: int) -> SelectedColumn:
 
 
 def _row_filter(where: str) -> str:
-    from icestream.read.project.row_filter import parse_filter
+    from icestream.read.filters.fitting import parse_filter
 
-    try:
-        parse_filter(where)
-    except ValueError as error:
-        raise InvalidArgumentError(f"where is {where!r}, which is not a filter: {error}") from error
+    parse_filter(where)
     return where
 
 

@@ -109,7 +109,13 @@ def explained(
         yield
     except ValidationError as invalid:
         first = invalid.errors(include_url=False)[0]
-        raise error((*path, *first["loc"]), _message(dict(first))) from None
+        explanation = error((*path, *first["loc"]), _message(dict(first)))
+        cause = first.get("ctx", {}).get("error")
+        if isinstance(cause, InvalidArgumentError) and isinstance(
+            explanation, InvalidArgumentError
+        ):
+            explanation.text, explanation.position = cause.text, cause.position
+        raise explanation from None
 
 
 def check_keys(where: str, keys: Iterable[object], known: Iterable[str]) -> None:

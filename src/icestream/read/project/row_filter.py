@@ -8,64 +8,33 @@ row, and `not in` keeps it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import isinf
-from struct import pack, unpack
 from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import (
-    AlwaysFalse,
-    AlwaysTrue,
     And,
     BooleanExpression,
-    BoundPredicate,
-    LiteralPredicate,
-    Not,
     NotEqualTo,
     NotIn,
     NotNaN,
     NotNull,
     NotStartsWith,
     Or,
-    SetPredicate,
-    UnboundPredicate,
 )
-from pyiceberg.expressions.literals import AboveMax, BelowMin, FloatLiteral, Literal
-from pyiceberg.expressions.parser import parse
 from pyiceberg.expressions.visitors import (
-    BooleanExpressionVisitor,
     BoundBooleanExpressionVisitor,
     bind,
     rewrite_not,
     visit,
 )
 from pyiceberg.schema import Schema
-from pyiceberg.types import FloatType, IcebergType, StructType
+from pyiceberg.types import StructType
 
 from icestream.catalogs.arrow_io import schema_to_pyarrow
-from icestream.read.distant_years import distant_literal
-
-_FORM = "Compare columns with constants, as in \"price > 10 and country in ('NO', 'SE')\""
-_BEYOND = (AboveMax, BelowMin)
 
 Mask = Callable[[pa.RecordBatch], pa.Array]
-
-
-def parse_filter(where: str) -> BooleanExpression:
-    """Parse a filter such as `"price > 10 and country in ('NO', 'SE')"`.
-
-    Raises:
-        ValueError: If it can't be parsed. The message says where, and how to write a filter.
-    """
-    try:
-        return parse(where)
-    except Exception as error:
-        # The message of a parser's error lists everything that it expected. Only the place helps.
-        place = getattr(error, "loc", None)
-        reason = str(error) if place is None else f"see character {place + 1}. {_FORM}"
-        raise ValueError(reason) from error
 
 
 def compile_filter(row_filter: BooleanExpression, schema: Schema, case_sensitive: bool) -> Mask:
@@ -73,73 +42,6 @@ def compile_filter(row_filter: BooleanExpression, schema: Schema, case_sensitive
     bound = bind(schema, rewrite_not(row_filter), case_sensitive)
     mask: Mask = visit(bound, _Evaluator(schema))
     return mask
-
-
-def fit_literals(
-    row_filter: BooleanExpression, schema: Schema, case_sensitive: bool
-) -> BooleanExpression:
-    """Convert the literals of a filter to values that their columns can store.
-
-    Rows are compared with the float that is nearest to 0.1. PyIceberg compares statistics with the
-    double 0.1, which is smaller, and so skips files that contain the value. PyIceberg also treats
-    infinity as out of range for a float, and values of a set that are out of range as the end of
-    the range. Texts of dates before the year 1 and after 9999 become numbers.
-    """
-    fitted: BooleanExpression = visit(row_filter, _LiteralFitter(schema, case_sensitive))
-    return fitted
-
-
-class _LiteralFitter(BooleanExpressionVisitor[BooleanExpression]):
-    def __init__(self, schema: Schema, case_sensitive: bool) -> None:
-        self._schema = schema
-        self._case_sensitive = case_sensitive
-
-    def visit_true(self) -> BooleanExpression:
-        return AlwaysTrue()
-
-    def visit_false(self) -> BooleanExpression:
-        return AlwaysFalse()
-
-    def visit_not(self, child_result: BooleanExpression) -> BooleanExpression:
-        return Not(child_result)
-
-    def visit_and(
-        self, left_result: BooleanExpression, right_result: BooleanExpression
-    ) -> BooleanExpression:
-        return And(left_result, right_result)
-
-    def visit_or(
-        self, left_result: BooleanExpression, right_result: BooleanExpression
-    ) -> BooleanExpression:
-        return Or(left_result, right_result)
-
-    def visit_bound_predicate(self, predicate: BoundPredicate) -> BooleanExpression:
-        return predicate
-
-    def visit_unbound_predicate(self, predicate: UnboundPredicate) -> BooleanExpression:
-        kind = predicate.term.bind(self._schema, self._case_sensitive).ref().field.field_type
-        make: Callable[..., BooleanExpression] = type(predicate)
-        if isinstance(predicate, LiteralPredicate):
-            return make(predicate.term, _fit(predicate.literal, kind))
-        if isinstance(predicate, SetPredicate):
-            fitted = [_fit(literal, kind) for literal in predicate.literals]
-            possible = [v for v in fitted if not isinstance(v.to(kind), _BEYOND)]
-            return make(predicate.term, possible)
-        return predicate
-
-
-def _fit(literal: Literal[Any], kind: IcebergType) -> Literal[Any]:
-    if not isinstance(kind, FloatType):
-        return distant_literal(literal, kind) or literal
-    if isinstance(literal.value, float) and isinf(literal.value):
-        return FloatLiteral(literal.value)
-    fitted = literal.to(FloatType())
-    return literal if isinstance(fitted, _BEYOND) else FloatLiteral(_round(fitted.value))
-
-
-def _round(value: float) -> float:
-    rounded: float = unpack("<f", pack("<f", value))[0]
-    return rounded
 
 
 def null_stays(row_filter: BooleanExpression) -> BooleanExpression:

@@ -12,7 +12,6 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.expressions import And, BooleanExpression
-from pyiceberg.expressions.parser import parse
 from pyiceberg.io import FileIO
 from pyiceberg.table import StaticTable, Table
 from pyiceberg.table.metadata import TableMetadata
@@ -22,6 +21,8 @@ from pyspark.sql.types import StructType
 from icestream.catalogs.file_access import without_catalog_secrets
 from icestream.catalogs.lookup import load_table, open_catalog
 from icestream.errors import InvalidArgumentError
+from icestream.read.filters.fitting import parse_filter
+from icestream.read.filters.parser import ParsedFilter
 from icestream.read.scan import Scan, scan
 from icestream.spark.arrow.types import spark_schema
 from icestream.spark.format.read_options import ReadOptions
@@ -114,8 +115,9 @@ class TableRead:
         """The scan for the options. `more` is an additional filter."""
         arguments = dict(self.options.scan)
         if more is not None:
-            where = arguments.get("where")
-            arguments["where"] = more if where is None else And(parse(where), more)
+            where = parse_filter(arguments.get("where", "true"))
+            given = where.expression if isinstance(where, ParsedFilter) else where
+            arguments["where"] = And(given, more)
         return scan(self.pinned.table(), **arguments, memory=self.memory_bytes)
 
     def schema(self) -> StructType:

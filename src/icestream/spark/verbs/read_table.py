@@ -54,7 +54,7 @@ def read(
             default catalog.
         where: Filter string or PyIceberg expression that selects rows. Files and row groups without
             matching rows are not read.
-        columns: Columns to read. By default all.
+        columns: Columns to read, in this order. By default all.
         snapshot_id: Read this snapshot.
         branch: Read the head of this branch.
         tag: Read the snapshot with this tag.

@@ -12,20 +12,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import And, BooleanExpression, Not, Or, UnboundPredicate
+from pyiceberg.expressions import BooleanExpression
 from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, PrimitiveType
 
 from icestream.catalogs.arrow_io import schema_to_pyarrow
-from icestream.errors import InvalidArgumentError, UnknownColumnError
-from icestream.read.project.row_filter import (
-    Mask,
-    compile_filter,
-    fit_literals,
-    null_stays,
-    parse_filter,
-)
+from icestream.read.filters.fitting import fit_filter
+from icestream.read.project.row_filter import Mask, compile_filter, null_stays
 from icestream.write.schema.types import new_type, plain
 
 
@@ -57,24 +51,12 @@ class StreamFilter:
             InvalidArgumentError: If the filter does not fit the stream.
         """
         paths = dict(_values(stream))
-        try:
-            parsed = parse_filter(where) if isinstance(where, str) else where
-        except ValueError as error:
-            raise InvalidArgumentError(f"{option} {where!r} can't be parsed: {error}") from error
-        for name in _names(parsed):
-            if name not in paths:
-                hint = near_column(name, tuple(paths))
-                lacks = f"{option} names {name!r}, and the source has no such column"
-                raise UnknownColumnError(f"{lacks}: {hint}")
         fields = [
             NestedField(number, name, kind, required=False)
             for number, (name, (_, kind)) in enumerate(paths.items(), start=1)
         ]
-        try:
-            row_filter = null_stays(fit_literals(parsed, Schema(*fields), True))
-            ids = extract_field_ids(bind(Schema(*fields), row_filter, True))
-        except Exception as error:
-            raise _unfit(option, where, error, stream) from error
+        row_filter = null_stays(fit_filter(where, Schema(*fields), label=_label(option)))
+        ids = extract_field_ids(bind(Schema(*fields), row_filter, True))
         needed = Schema(*(field for field in fields if field.field_id in ids))
         wanted = schema_to_pyarrow(needed, include_field_ids=False)
         matches = compile_filter(row_filter, needed, True)
@@ -153,20 +135,5 @@ def _values(
             yield ".".join(path), (path, stored)
 
 
-def _names(row_filter: BooleanExpression) -> Iterator[str]:
-    if isinstance(row_filter, (And, Or)):
-        yield from _names(row_filter.left)
-        yield from _names(row_filter.right)
-    elif isinstance(row_filter, Not):
-        yield from _names(row_filter.child)
-    elif isinstance(row_filter, UnboundPredicate):
-        yield row_filter.term.name  # type: ignore[attr-defined]
-
-
-def _unfit(
-    option: str, where: str | BooleanExpression, error: Exception, stream: pa.Schema
-) -> InvalidArgumentError:
-    return InvalidArgumentError(
-        f"{option} {where!r} does not fit the stream: {error}. The stream has the columns "
-        f"{', '.join(stream.names[:20])}"
-    )
+def _label(option: str) -> str:
+    return "the filter" if option == "where" else f"the filter {option}"

@@ -179,6 +179,54 @@ def test_a_call_that_can_not_be_is_refused_with_code_2(
     assert message in shown.stderr
 
 
+def test_columns_are_printed_and_written_in_the_order_of_their_names(
+    orders: Table, run: Run, folder: Path
+) -> None:
+    chosen = ("shop.orders", "--columns", "price,id", "--limit", "2")
+    assert run("scan", *chosen, "--format", "csv").stdout.splitlines()[0] == '"price","id"'
+    assert run("scan", *chosen, "--format", "text").stdout.split()[:2] == ["price", "id"]
+    document = json.loads(run("scan", *chosen, "--json").stdout)
+    assert [list(row) for row in document["rows"]] == [["price", "id"]] * 2
+    for name in ("a.parquet", "a.csv", "a.json", "a.arrow"):
+        shown = run("scan", *chosen, "-o", name)
+        assert shown.exit_code == 0, shown.stderr
+    assert pq.read_schema(folder / "a.parquet").names == ["price", "id"]
+    assert (folder / "a.csv").read_text().startswith('"price","id"')
+    assert list(json.loads((folder / "a.json").read_text().splitlines()[0])) == ["price", "id"]
+    with pa.ipc.open_file(folder / "a.arrow") as stored:
+        assert stored.schema.names == ["price", "id"]
+
+
+@pytest.mark.parametrize(
+    ("where", "lines"),
+    [
+        (
+            "id > 1 annd price = 2",
+            [
+                "icestream: the filter can't be parsed: expected 'and' or 'or' after the "
+                "condition, and found 'annd': did you mean 'and'?",
+                "  id > 1 annd price = 2",
+                "         ^",
+            ],
+        ),
+        (
+            "id > 1 and limit=5",
+            [
+                "icestream: the filter: there is no column 'limit': it has id, price, country, day",
+                "  id > 1 and limit=5",
+                "             ^",
+            ],
+        ),
+    ],
+)
+def test_a_mistake_in_a_filter_is_one_line_and_a_caret_below_the_filter(
+    orders: Table, run: Run, where: str, lines: list[str]
+) -> None:
+    shown = run("scan", "shop.orders", "--where", where)
+    assert shown.exit_code == 2
+    assert shown.stderr.splitlines()[-3:] == lines
+
+
 def test_an_output_in_a_folder_that_is_not_there_is_refused(orders: Table, run: Run) -> None:
     shown = run("scan", "shop.orders", "-o", "nowhere/out.csv")
     assert shown.exit_code == 8

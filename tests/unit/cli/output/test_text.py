@@ -7,7 +7,16 @@ import json
 
 import pytest
 
-from icestream.cli.output.text import Painted, columns, has_colors, paint, print_json
+from icestream.cli.output.text import (
+    Painted,
+    caret_lines,
+    columns,
+    has_colors,
+    paint,
+    print_json,
+    without_place,
+)
+from icestream.errors import InvalidArgumentError
 
 
 class _Terminal(io.StringIO):
@@ -49,3 +58,14 @@ def test_snapshot_ids_are_strings_in_json(capsys: pytest.CaptureFixture[str]) ->
         "run": {"quarantine_snapshot_id": None},
         "rows": big,
     }
+
+
+def test_the_caret_stays_below_its_character_in_a_long_filter() -> None:
+    text = "a = 1\nand " * 30 + "b"
+    error = InvalidArgumentError(f"wrong (character 300 of {text!r})", text=text, position=299)
+    line, caret = caret_lines(error)
+    assert line[caret.index("^")] == text[299]
+    assert len(line) <= 80
+    assert without_place(error) == "wrong"
+    assert caret_lines(ValueError("x")) == []
+    assert without_place(ValueError("x")) == "x"

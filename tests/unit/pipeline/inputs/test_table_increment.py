@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
+from dataclasses import replace
 
 from pyiceberg.catalog import Catalog
 
@@ -59,3 +60,13 @@ def test_new_files_of_a_table_are_looked_for_on_the_callers_account(catalog: Cat
 def test_a_snapshot_without_new_files_is_no_scan(catalog: Catalog) -> None:
     point = _new_files(catalog, 0, linked=False)
     assert scan_point(SourceSpec("table", table="db.many"), point, memory=1_000_000) is None
+
+
+def test_the_columns_of_a_table_source_come_in_their_order(catalog: Catalog) -> None:
+    point = _new_files(catalog, 1, linked=True)
+    names = tuple(reversed(point.table.schema().column_names[:3]))
+    source = SourceSpec("table", table="db.many", columns=names)
+    for is_increment in (True, False):
+        scanned = scan_point(source, replace(point, is_increment=is_increment), memory="32MB")
+        assert scanned is not None
+        assert next(batch.schema.names for batch in scanned) == list(names)

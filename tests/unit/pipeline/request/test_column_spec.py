@@ -91,7 +91,7 @@ def test_what_duckdb_can_not_run_in_tasks_is_refused(options: dict[str, Any], me
         ({"select": [{"name": "a", "value": None}]}, "give its type"),
         ({"select": [{"name": "a", "value": "x", "type": "int"}]}, "'x', which int32 can't hold"),
         ({"where": ""}, "where is ''"),
-        ({"where": "a >"}, "which is not a filter"),
+        ({"where": "a >"}, "can't be parsed: it ends"),
         ({"where": 5}, "where is 5"),
     ],
 )

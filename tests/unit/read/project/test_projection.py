@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import pickle
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -493,9 +494,41 @@ def test_names_are_matched_without_case_when_asked(catalog: Catalog) -> None:
     assert rows_of(scan) == [{"id": 0, "info": {"title": "n"}}]
 
 
-def test_columns_come_in_the_tables_order(catalog: Catalog) -> None:
+@pytest.mark.parametrize("file_format", ["parquet", "orc"])
+@pytest.mark.parametrize("where", [None, "c > 10", "a.y != 'none'"])
+def test_columns_come_in_the_order_of_their_names(
+    catalog: Catalog, file_format: str, where: str | None
+) -> None:
+    kind = StructType(NestedField(4, "x", LongType()), NestedField(5, "y", StringType()))
+    schema = Schema(
+        NestedField(1, "a", kind),
+        NestedField(2, "b", StringType()),
+        NestedField(3, "c", LongType()),
+    )
+    table = catalog.create_table("db.ordered", schema)
+    rows = [{"a": {"x": n, "y": f"y{n}"}, "b": f"b{n}", "c": 100 + n} for n in range(5)]
+    add = add_orc_file if file_format == "orc" else add_parquet_file
+    add(table, pa.Table.from_pylist(rows, schema_to_pyarrow(schema, include_field_ids=False)))
+
+    def check(columns: list[str], expected: list[list[Any]]) -> None:
+        scan = ice.scan(table, columns=columns, where=where)
+        again = ice.read_splits(pickle.loads(pickle.dumps(scan.splits())))
+        for read in (table_of(scan), table_of(again)):
+            assert [list(row.values()) for row in read.to_pylist()] == expected
+            assert read.column_names == list(dict.fromkeys(name[0] for name in columns))
+
+    check(["c", "a", "b"], [[row["c"], row["a"], row["b"]] for row in rows])
+    check(["b", "a.y"], [[row["b"], {"y": row["a"]["y"]}] for row in rows])
+    # A struct is where its first field is named, and its fields keep the table's order.
+    check(["a.y", "c", "a.x"], [[row["a"], row["c"]] for row in rows])
+    check(["c", "b", "c"], [[row["c"], row["b"]] for row in rows])  # a repeated name counts once
+
+
+def test_columns_of_a_data_scan_come_in_the_tables_order(catalog: Catalog) -> None:
     evolved = EVOLUTIONS["reordered_columns"](catalog)
-    assert ice.scan(evolved.table, columns=["id", "b"]).schema.names == ["b", "id"]
+    selected = evolved.table.scan(selected_fields=("id", "b"))
+    assert ice.scan(selected).schema.names == ["b", "id"]
+    assert ice.scan(evolved.table, columns=["id", "b"]).schema.names == ["id", "b"]
 
 
 # Name mappings, for files without ids

@@ -59,7 +59,8 @@ from pyiceberg.types import (
 )
 
 import icestream as ice
-from icestream.read.project.row_filter import compile_filter, fit_literals
+from icestream.read.filters.fitting import fit_filter
+from icestream.read.project.row_filter import compile_filter
 from tests.support.filters import matches
 from tests.support.scans import ids_of, rows_of
 from tests.support.tables import (
@@ -147,7 +148,7 @@ def _batch(schema: Schema, rows: list[dict[str, Any]]) -> pa.RecordBatch:
 
 
 def _chosen(where: BooleanExpression, schema: Schema, rows: list[dict[str, Any]]) -> list[int]:
-    where = fit_literals(where, schema, case_sensitive=True)
+    where = fit_filter(where, schema)
     mask = compile_filter(where, schema, case_sensitive=True)(_batch(schema, rows))
     assert mask.type == pa.bool_()
     assert len(mask) == len(rows)
@@ -514,7 +515,7 @@ def test_fitting_literals_leaves_other_filters_as_they_are() -> None:
         AlwaysTrue(),
         AlwaysFalse(),
     ]:
-        assert fit_literals(where, _SCHEMA, case_sensitive=True) == where
+        assert fit_filter(where, _SCHEMA) == where
 
 
 @pytest.mark.parametrize(

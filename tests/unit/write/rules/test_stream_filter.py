@@ -62,7 +62,7 @@ def test_unknown_columns_are_named_with_the_nearest_one(rules: ColumnRules, mess
 
 
 def test_a_filter_with_a_value_of_another_type_does_not_fit() -> None:
-    with pytest.raises(ice.InvalidArgumentError, match="does not fit the stream"):
+    with pytest.raises(ice.InvalidArgumentError, match="the filter does not fit: 'id' is a long"):
         ColumnRules(None, "id = 'x'").over(_ROWS.schema)
 
 
