@@ -32,8 +32,8 @@ from icestream.pipeline.request.load_spec import LoadSpec
 from icestream.write.partition.spec_text import partition_spec, sort_order
 from icestream.write.schema.schema_plan import plan_schema
 from icestream.write.sources.arrow_source import open_source
+from icestream.write.sources.batch_columns import one_schema, read_errors
 from icestream.write.sources.file_rows import stored_file
-from icestream.write.sources.file_stream import one_schema, read_errors
 from icestream.write.sources.stored_batches import ReadingShare
 
 _MOST_FOOTERS = 1000

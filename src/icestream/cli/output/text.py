@@ -22,6 +22,7 @@ _ARGUMENT = re.compile(rf"(?<![\w./'\"-])({_OPTIONS})=(['\"]?)([\w.*-]*)\2")
 _CALL = re.compile(r"ice\.(compact|orphans|health)\(table(?:, (delete)=True)?\)")
 _LIMIT = re.compile(r"\braise memory\b")
 _FLAG = re.compile(r"\b(incremental|only_catalog)=True")
+_READER_OPTION = re.compile(r"\boption (\w+)=(['\"])([\w-]+)\2")
 _DROPPED = re.compile(r"\bdropped=\['([\w-]+)'\]")
 
 
@@ -125,6 +126,8 @@ def in_options(message: str, table: str | None = None) -> str:
     text = _FLAG.sub(lambda match: f"--{match.group(1).replace('_', '-')}", text)
     text = text.replace("hive_partitions=False", "--no-hive-partitions")
     text = text.replace("give schema= other types", "give --type COLUMN=TYPE")
+    text = text.replace("schema= the types", "--type COLUMN=TYPE, the types")
+    text = _READER_OPTION.sub(r"--option \1=\3", text)
     return _ARGUMENT.sub(_option, text)
 
 

@@ -18,8 +18,8 @@ from icestream.pipeline.reports.load_progress import LoadProgress
 from icestream.pipeline.request.load_spec import LoadSpec
 from icestream.write.sources.arrow_source import ArrowSource, open_source
 from icestream.write.sources.bad_record import BadRecord, OnBad, refuse
+from icestream.write.sources.batch_columns import fit_batch, one_schema
 from icestream.write.sources.file_columns import plain_schema
-from icestream.write.sources.file_stream import fit_batch, one_schema
 
 
 @dataclass(slots=True)

@@ -43,8 +43,8 @@ from icestream.spark.tasks.task_plan import plan_tasks
 from icestream.write.rules.column_rules import ColumnRules
 from icestream.write.rules.duckdb_query import DuckdbQuery
 from icestream.write.sources.arrow_source import ArrowSource, open_source
+from icestream.write.sources.batch_columns import fit_batch
 from icestream.write.sources.file_columns import plain_schema
-from icestream.write.sources.file_stream import fit_batch
 from icestream.write.sources.formats import needs_spark
 
 if TYPE_CHECKING:

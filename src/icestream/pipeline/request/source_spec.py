@@ -32,6 +32,7 @@ from icestream.pipeline.request.validation import (
 )
 from icestream.write.sources.file_store import shown_path
 from icestream.write.sources.formats import SourceFormat, needs_spark
+from icestream.write.sources.text.text_format import CSV_OPTIONS
 
 SourceKind = Literal["files", "table", "jdbc", "spark", "arrow", "frame"]
 CatalogName = Annotated[str | SkipJsonSchema[Catalog], expect("give a catalog's name")]
@@ -41,7 +42,6 @@ _TABLE = "table:"
 _DATABASES = ("jdbc:", "postgresql:", "postgres:")
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://|file:/")
 _IN_ADDRESS = ("table", "query", "user", "password")
-_CSV_OPTIONS = ("delimiter", "quote", "escape", "header", "columns", "nulls", "multiline")
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,7 @@ class FilesModel(_PathsModel):
                 "it out"
             )
         if not needs_spark(self.format):
-            check_keys("options of files", own, _CSV_OPTIONS)
+            check_keys("options of files", own, CSV_OPTIONS)
         return SourceSpec(
             "spark" if needs_spark(self.format) else "files",
             paths=(*self.path, *self.paths),
