@@ -23,6 +23,7 @@ from icestream.memory.budget import MemoryBudget
 from icestream.memory.machine import cores
 from icestream.operations.write_files import write_target
 from icestream.pipeline.inputs.checkpoint import Checkpoint
+from icestream.pipeline.inputs.database_source import database_schema, is_embedded
 from icestream.pipeline.inputs.load_identity import Naming, load_id_of, name_load
 from icestream.pipeline.inputs.load_input import LoadInputs, find_inputs
 from icestream.pipeline.inputs.load_target import LoadTarget
@@ -223,6 +224,8 @@ class _Plan:
                 schemas.append(schema_scan(each.spec, each.point).schema)
             elif each.files is not None:
                 continue
+            elif is_embedded(each.spec):
+                schemas.append(database_schema(each.spec, spec.memory_bytes))
             elif each.spec.kind == "arrow" and hasattr(each.spec.value, "schema"):
                 schemas.append(_arrow_schema(each.spec.value))
             else:

@@ -143,8 +143,9 @@ def load(settings: Settings, sources: tuple[str, ...], into: str, **given: Any) 
     """Load SOURCES into a table, as one snapshot. Creates the table if it does not exist.
 
     SOURCES are paths, globs or folders of Parquet, CSV, JSON lines, Arrow IPC or ORC files on disk
-    or in object stores, table:NAME, or jdbc:postgresql://host/db?table=NAME. The rows of several
-    sources are combined.
+    or in object stores, table:NAME, or a database such as sqlite:///x.db?table=NAME,
+    duckdb:///x.duckdb?table=NAME, postgresql://host/db?table=NAME, adbc:DRIVER:URI?table=NAME and
+    jdbc:... on Spark. The rows of several sources are combined.
 
     A second append of the same files (same path, size and modification time) or table snapshots
     does nothing and reports "already loaded", unless you pass --again. A database is loaded each
@@ -223,13 +224,14 @@ def _sources(
     """Add the settings to the sources that are files, and the options to databases, too."""
     if file_settings == {"format": None, "hive_partitions": True} and not options:
         return list(sources)
+    from icestream.pipeline.request.database_address import is_database
     from icestream.pipeline.request.source_spec import SourceSpec
 
     inputs: list[Any] = []
     for source in sources:
         if source.startswith("table:"):
             inputs.append(source)
-        elif source.startswith(("jdbc:", "postgresql:", "postgres:")):
+        elif is_database(source):
             database = SourceSpec.parse(source)
             inputs.append(replace(database, options={**options, **database.options}))
         else:
