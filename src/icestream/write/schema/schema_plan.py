@@ -86,7 +86,7 @@ def plan_schema(
     result = compare_with(mode)
     if result.differences:
         evolving_helps = mode != "evolve" and not compare_with("evolve").differences
-        raise mismatch(target.table, result, evolving_helps=evolving_helps)
+        raise mismatch(target.table, result, evolving_helps=evolving_helps, mode=mode)
     discarded = tuple(result.discarded)
     if not result.changes:
         return SchemaPlan(target.schema, (), discarded)
@@ -107,14 +107,21 @@ def _evolved(target: WriteTarget, result: Comparison) -> Schema:
     return next((s for s in target.metadata.schemas if s == schema), schema)
 
 
-def mismatch(table: str, result: Comparison, *, evolving_helps: bool) -> SchemaMismatchError:
+def mismatch(
+    table: str, result: Comparison, *, evolving_helps: bool, mode: SchemaMode = "freeze"
+) -> SchemaMismatchError:
     """The error that lists all differences, and says what to do."""
     differences = tuple(d.text for d in result.differences)
     remedies = []
     if all(d.unknown for d in result.differences):
         remedies.append("drop these columns or load with schema_mode='discard'")
+    elif mode == "evolve":
+        remedies.append(
+            "cast these columns to the table's types, or load into a new table (Iceberg widens "
+            "only int to long, float to double, and decimals)"
+        )
     else:
-        remedies.append("change the stream")
+        remedies.append("cast these columns to the table's types")
     if evolving_helps:
         remedies.append("load with schema_mode='evolve' to change the table")
     listed = "; ".join(differences)
