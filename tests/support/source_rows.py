@@ -10,7 +10,7 @@ from icestream.write.sources.bad_record import BadRecord, refuse
 from icestream.write.sources.file_columns import KnownTypes, columns_of
 from icestream.write.sources.file_rows import FileRows
 from icestream.write.sources.source_file import cut_files, find_files
-from icestream.write.sources.text_format import CsvFormat
+from icestream.write.sources.text.text_format import CsvFormat
 
 
 def rows_of(

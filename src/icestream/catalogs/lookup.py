@@ -15,6 +15,7 @@ from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
 
 from icestream.catalogs._pyiceberg.timeouts import limit_waits, limited_catalog, timeout_text
+from icestream.catalogs.configuration import broken_configuration
 from icestream.catalogs.redaction import error_text, shown_cause, without_password
 from icestream.errors import CatalogError, InvalidArgumentError
 
@@ -118,15 +119,28 @@ def open_catalog(
 
 def is_configured() -> bool:
     """Whether PyIceberg's configuration names any catalog."""
-    return bool(list_catalogs() or Config().get_known_catalogs())
+    return bool(known_catalogs())
 
 
 def is_local(catalog: str | None) -> bool:
     """Whether a name means the local catalog, which may not exist yet."""
     if catalog is None:
         return not is_configured()
-    known = {*list_catalogs(), *Config().get_known_catalogs()}
-    return catalog == LOCAL_NAME and LOCAL_NAME not in known
+    return catalog == LOCAL_NAME and LOCAL_NAME not in known_catalogs()
+
+
+def known_catalogs() -> set[str]:
+    """The names of all catalogs in PyIceberg's configuration.
+
+    Raises:
+        CatalogError: If the configuration is not valid. The message names the file and the line.
+    """
+    try:
+        return {*list_catalogs(), *Config().get_known_catalogs()}
+    except Exception as error:
+        raise CatalogError(
+            broken_configuration() or f"PyIceberg's configuration is not valid: {error}"
+        ) from error
 
 
 def local_folder(parent: Path | None = None) -> Path:

@@ -10,6 +10,9 @@ import click
 from icestream.cli.options.parameters import Command, Option, add_options
 from icestream.cli.options.settings import Settings
 
+_LEAST_MEMORY_BYTES = 1_000_000
+_ENOUGH_MEMORY_BYTES = 4_000_000
+
 
 class ExampleCommand(click.Command):
     """A command whose help ends with examples."""
@@ -77,6 +80,26 @@ def _option(*names: str, **settings: Any) -> Option:
     return click.option(*names, expose_value=False, callback=_keep, **settings)
 
 
+def _check_memory(text: str) -> None:
+    """Refuse a limit that is not a size, or with which no command can work, before anything runs.
+
+    Raises:
+        InvalidArgumentError: If it is not a size.
+        MemoryBudgetError: If it is too small for every table.
+    """
+    from icestream.memory.budget import over_limit, parse_bytes
+
+    limit = parse_bytes(text)
+    if limit < _LEAST_MEMORY_BYTES:
+        raise over_limit(
+            "the smallest tables need 4 MB",
+            needed_bytes=_ENOUGH_MEMORY_BYTES,
+            limit_bytes=limit,
+        )
+
+
 def _keep(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
+    if value and parameter.name == "memory":
+        _check_memory(value)
     if value:
         setattr(ctx.ensure_object(Settings), str(parameter.name), value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import re
 from enum import IntEnum
 
 import click
@@ -69,6 +71,7 @@ _KINDS: tuple[tuple[type[BaseException], ExitCode], ...] = (
     (errors.ChecksFailedError, ExitCode.CHECKS_FAILED),
     (OSError, ExitCode.STORAGE),
 )
+_DISK_FULL = re.compile(r"(?i)no space left on device|disk is full|disk quota exceeded")
 # Errors of these packages are about the catalog or the storage.
 _PACKAGES = ("pyiceberg", "sqlalchemy", "requests", "urllib3", "botocore")
 
@@ -77,12 +80,26 @@ def exit_code_of(error: BaseException) -> ExitCode:
     """Return the exit code for an error. A failed run has the code of its first failed load."""
     if type(error) is errors.RunFailedError and error.__cause__ is not None:
         return exit_code_of(error.__cause__)
+    if is_disk_full(error) and not isinstance(error, errors.CommitUnknownError):
+        return ExitCode.STORAGE
     for kind, code in _KINDS:
         if isinstance(error, kind):
             return code
     if type(error).__module__.partition(".")[0] in _PACKAGES:
         return ExitCode.STORAGE
     return ExitCode.INTERNAL
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether a full disk caused an error."""
+    seen: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in seen:
+        if getattr(cause, "errno", None) == errno.ENOSPC or _DISK_FULL.search(str(cause)):
+            return True
+        seen.append(cause)
+        cause = cause.__cause__
+    return False
 
 
 def listing() -> str:

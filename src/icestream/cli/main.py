@@ -28,7 +28,7 @@ from icestream.cli.commands.orphans import orphans
 from icestream.cli.commands.run import run
 from icestream.cli.commands.scan import explain, scan
 from icestream.cli.commands.tables import tables
-from icestream.cli.exit_codes import ExitCode, exit_code_of
+from icestream.cli.exit_codes import ExitCode, exit_code_of, is_disk_full
 from icestream.cli.help_screen import (
     short_screen,
     write_commands,
@@ -118,15 +118,22 @@ def _exit_code(run: Callable[[], None], settings: Settings) -> int:
 def _failed(error: Exception, settings: Settings) -> int:
     if type(error).__name__ == "ArrowCancelled":  # Arrow handles Ctrl-C itself
         return _stopped(error, "interrupted", ExitCode.INTERRUPTED)
+    from icestream.catalogs.configuration import broken_configuration
+
     code = exit_code_of(error)
+    broken = broken_configuration() if code is ExitCode.INTERNAL else None
     if settings.debug:
         click.echo("".join(traceback.format_exception(error)).rstrip(), err=True)
     message = without_place(error) or type(error).__name__
     text = ". ".join([message, *getattr(error, "__notes__", ())])
-    if code is ExitCode.INTERNAL:
+    if broken is not None:
+        code, text = ExitCode.STORAGE, broken
+    elif code is ExitCode.INTERNAL:
         text = f"internal error: {type(error).__name__}: {text}. Run the command again with --debug"
     elif type(error).__module__.partition(".")[0] != _PROGRAM:
         text = f"{type(error).__name__}: {text}"
+    if is_disk_full(error) and "free some space" not in text:
+        text = f"{text.removesuffix('.')}. Free some space, or work in a folder on another disk"
     _fail(text, *caret_lines(error), command=settings.command)
     return code
 

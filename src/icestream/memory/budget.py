@@ -71,11 +71,17 @@ def parse_bytes(value: int | str, *, name: str = "memory") -> int:
     return parsed
 
 
-def format_bytes(count: int) -> str:
-    """Format a number of bytes as text: `format_bytes(64_000_000) == "64 MB"`."""
+def format_bytes(count: int, *, up: bool = False) -> str:
+    """Format a number of bytes as text: `format_bytes(64_000_000) == "64 MB"`.
+
+    Args:
+        count: The number.
+        up: Whether to round up, for a limit that must be large enough.
+    """
     for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if count >= size:
-            shown = f"{count / size:.1f}".removesuffix(".0")
+            tenths = -(-count * 10 // size) / 10 if up else count / size
+            shown = f"{tenths:.1f}".removesuffix(".0")
             return f"{shown} {unit}"
     return f"{count} bytes"
 
@@ -94,7 +100,7 @@ def over_limit(
     alternative = f", or {otherwise}" if otherwise else ""
     return MemoryBudgetError(
         f"{problem}, and the memory limit is {format_bytes(limit_bytes)}: raise memory to "
-        f"{format_bytes(needed_bytes)} or more{alternative}",
+        f"{format_bytes(needed_bytes, up=True)} or more{alternative}",
         needed_bytes=needed_bytes,
         limit_bytes=limit_bytes,
     )

@@ -23,18 +23,20 @@ from icestream.memory.budget import MemoryBudget
 from icestream.memory.machine import cores
 from icestream.operations.write_files import write_target
 from icestream.pipeline.inputs.checkpoint import Checkpoint
+from icestream.pipeline.inputs.database_source import database_schema, is_embedded
 from icestream.pipeline.inputs.load_identity import Naming, load_id_of, name_load
 from icestream.pipeline.inputs.load_input import LoadInputs, find_inputs
 from icestream.pipeline.inputs.load_target import LoadTarget
-from icestream.pipeline.inputs.table_increment import schema_scan
+from icestream.pipeline.inputs.table_increment import explained_point, schema_scan
 from icestream.pipeline.reports.state_folder import StateFolder, newest_reports
 from icestream.pipeline.request.engine_choice import choose_engine
 from icestream.pipeline.request.load_spec import LoadSpec
+from icestream.report.scan_report import ScanExplanation
 from icestream.write.partition.spec_text import partition_spec, sort_order
 from icestream.write.schema.schema_plan import plan_schema
 from icestream.write.sources.arrow_source import open_source
+from icestream.write.sources.batch_columns import one_schema, read_errors
 from icestream.write.sources.file_rows import stored_file
-from icestream.write.sources.file_stream import one_schema, read_errors
 from icestream.write.sources.stored_batches import ReadingShare
 
 _MOST_FOOTERS = 1000
@@ -198,10 +200,16 @@ class _Plan:
         inputs = inputs.with_columns(spec, self._target)
         columns = self._columns(inputs)
         nothing = spec.incremental and not inputs.files and not _has_tables(inputs)
-        facts |= {"files": inputs.files, "bytes": inputs.bytes, "rows": self._rows(inputs)}
+        explained = self._explained(inputs)
+        size = inputs.bytes + sum(each.compressed_bytes for each in explained)
+        facts |= {
+            "files": inputs.files + sum(each.files for each in explained),
+            "bytes": size,
+            "rows": self._rows(inputs),
+        }
         facts |= self._schema(columns) | self._memory() | self._time(inputs)
         if not nothing:
-            facts |= self._change(inputs, branch) | self._route(inputs)
+            facts |= self._change(size, branch) | self._route(inputs)
         return LoadPlan(**facts, notes=tuple(self._notes))
 
     def _inputs(self) -> LoadInputs:
@@ -213,6 +221,13 @@ class _Plan:
                 self._notes.append("a load that was killed would be repeated first")
             inputs = checkpoint.new(inputs).narrowed(inputs)
         return inputs
+
+    def _explained(self, inputs: LoadInputs) -> list[ScanExplanation]:
+        """What reading the tables among the sources would take."""
+        memory = self._spec.memory_bytes
+        points = [(each.spec, each.point) for each in inputs.inputs if each.point is not None]
+        found = [explained_point(spec, point, memory) for spec, point in points]
+        return [each for each in found if each is not None]
 
     def _columns(self, inputs: LoadInputs) -> pa.Schema | None:
         """The columns that the load would write; None if they are only known when it runs."""
@@ -228,6 +243,8 @@ class _Plan:
                 schemas.append(schema_scan(each.spec, each.point).schema)
             elif each.files is not None:
                 continue
+            elif is_embedded(each.spec):
+                schemas.append(database_schema(each.spec, spec.memory_bytes))
             elif each.spec.kind == "arrow" and hasattr(each.spec.value, "schema"):
                 schemas.append(_arrow_schema(each.spec.value))
             else:
@@ -262,7 +279,7 @@ class _Plan:
             "columns_discarded": planned.discarded,
         }
 
-    def _change(self, inputs: LoadInputs, branch: str) -> dict[str, Any]:
+    def _change(self, source_bytes: int, branch: str) -> dict[str, Any]:
         spec, table = self._spec, self._target.table
         properties = table.properties if table is not None else spec.table_properties
         target_bytes = whole_number(
@@ -272,7 +289,7 @@ class _Plan:
         )
         change: dict[str, Any] = {
             "operation": "append" if spec.mode == "append" or table is None else "overwrite",
-            "files_predicted": max(1, ceil(inputs.bytes / target_bytes)),
+            "files_predicted": max(1, ceil(source_bytes / target_bytes)),
         }
         if table is not None and spec.mode != "append":
             files, size = _live(table, branch)

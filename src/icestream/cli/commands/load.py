@@ -10,7 +10,13 @@ import click
 
 from icestream.cli.command import command
 from icestream.cli.options.change_options import merge_options, snapshot_options
-from icestream.cli.options.parameters import Columns, Selected, TableName, property_option
+from icestream.cli.options.parameters import (
+    Columns,
+    Selected,
+    TableName,
+    property_option,
+    reader_values,
+)
 from icestream.cli.options.settings import Settings
 from icestream.cli.output.progress import Counts, Progress
 from icestream.write.sources.formats import SOURCE_FORMATS
@@ -143,9 +149,10 @@ if TYPE_CHECKING:
 def load(settings: Settings, sources: tuple[str, ...], into: str, **given: Any) -> None:
     """Load SOURCES into a table, as one snapshot. Creates the table if it does not exist.
 
-    SOURCES are paths, globs or folders of Parquet, CSV, JSON lines, Arrow IPC or ORC files on disk
-    or in object stores, table:NAME, or jdbc:postgresql://host/db?table=NAME. The rows of several
-    sources are combined.
+    SOURCES are paths, globs or folders of Parquet, CSV, JSON, Arrow IPC or ORC files on disk
+    or in object stores, table:NAME, or a database such as sqlite:///x.db?table=NAME,
+    duckdb:///x.duckdb?table=NAME, postgresql://host/db?table=NAME, adbc:DRIVER:URI?table=NAME and
+    jdbc:... on Spark. The rows of several sources are combined.
 
     A second append of the same files (same path, size and modification time) or table snapshots
     does nothing and reports "already loaded", unless you pass --again. A database is loaded each
@@ -230,27 +237,20 @@ def _sources(
     """Add the settings to the sources that are files, and the options to databases, too."""
     if file_settings == {"format": None, "hive_partitions": True} and not options:
         return list(sources)
+    from icestream.pipeline.request.database_address import is_database
     from icestream.pipeline.request.source_spec import SourceSpec
 
     inputs: list[Any] = []
     for source in sources:
         if source.startswith("table:"):
             inputs.append(source)
-        elif source.startswith(("jdbc:", "postgresql:", "postgres:")):
+        elif is_database(source):
             database = SourceSpec.parse(source)
             inputs.append(replace(database, options={**options, **database.options}))
         else:
             present = {key: value for key, value in file_settings.items() if value is not None}
-            inputs.append({"path": source, "options": _values(options), **present})
+            inputs.append({"path": source, "options": reader_values(options), **present})
     return inputs
-
-
-def _values(options: dict[str, str]) -> dict[str, Any]:
-    lists = ("columns", "nulls")
-    return {
-        key: value.split(",") if key in lists else value.replace("\\t", "\t")
-        for key, value in options.items()
-    }
 
 
 def pause(seconds: float) -> None:

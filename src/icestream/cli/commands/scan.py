@@ -148,15 +148,20 @@ def _write(
         where = None if output == "-" else output
         return {"table": table, **facts, **peak, "output": where, "format": chosen}
 
-    sink = open_sink(chosen, file, scanning.schema, budget=waiting, is_pipe=output == "-")
+    sink = None
     try:
-        for batch in scanning:
+        batches = iter(scanning)
+        batch = next(batches, None)  # before a header is written, as it may fail
+        sink = open_sink(chosen, file, scanning.schema, budget=waiting, is_pipe=output == "-")
+        while batch is not None:
             sink.write(batch)
-            del batch  # free it before the next one is read
+            batch = None  # free it before the next one is read
+            batch = next(batches, None)
         sink.close(report)
     except BaseException:
         file.stop()
-        sink.abort()
+        if sink is not None:
+            sink.abort()
         raise
     return report()
 

@@ -41,6 +41,7 @@ _SUBJECT = re.compile(
 _LEAVE_OUT = re.compile(rf"\bleave ({_NAMES}) out\b")
 _RAISE = re.compile(r"\braise memory\b")
 _CALL = re.compile(r"ice\.(compact|orphans|health)\(table(?:, (delete)=True)?\)")
+_READER_OPTION = re.compile(r"\boption (\w+)=(['\"])([\w-]+)\2")
 _PYTHON = (
     ("table.history() lists", "`icestream tables NAME --json` lists"),
     ("with table.update_spec()", "in Python, with table.update_spec()"),
@@ -51,6 +52,7 @@ _PYTHON = (
     ("or pass spark= a session that was started with it", "or start Spark with it"),
     ("give schema= other types", "give --type COLUMN=TYPE"),
     ("give schema= another type", "give --type COLUMN=TYPE"),
+    ("schema= the types", "--type COLUMN=TYPE, the types"),
     ("icestream.spark needs PySpark", "Spark needs PySpark"),
 )
 
@@ -79,6 +81,7 @@ def in_options(
     if command == "run":
         return _ARGUMENT.sub(_key, text)
     text = _RAISE.sub("raise --memory", text)
+    text = _READER_OPTION.sub(r"--option \1=\3", text)
     text = _ARGUMENT.sub(partial(_option, command=command), text)
     text = _LEAVE_OUT.sub(lambda match: f"leave {_flag(match[1], command)} out", text)
     return _SUBJECT.sub(lambda match: f"{match[1]}{_flag(match[2], command)}", text)

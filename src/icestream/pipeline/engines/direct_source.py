@@ -16,9 +16,9 @@ from icestream.read.scan import planned_by
 from icestream.read.split import Split
 from icestream.spark.tasks.direct_write import SourcePart, SourceReader
 from icestream.spark.tasks.packing import MOST_BYTES_PER_TASK, pack, wanted_tasks
+from icestream.write.sources.batch_columns import one_schema
 from icestream.write.sources.file_columns import plain_schema
 from icestream.write.sources.file_rows import FileRows
-from icestream.write.sources.file_stream import one_schema
 from icestream.write.sources.source_file import SourceFile, cut_files
 
 LEAST_BYTES_PER_TASK = 8 << 20  # a smaller task would write small files for little time
@@ -157,7 +157,7 @@ def direct_columns(spec: LoadSpec, inputs: LoadInputs, case_sensitive: bool) -> 
 def _cut(each: LoadInput, rows: FileRows, fair_bytes: int) -> list[SourceFile]:
     assert each.files is not None
     target = min(max(LEAST_BYTES_PER_TASK, fair_bytes), MOST_BYTES_PER_TASK)
-    return cut_files(each.files.files, target_bytes=target, cuts_csv=not rows.csv.multiline)
+    return cut_files(each.files.files, target_bytes=target, cuts_csv=rows.csv.can_be_cut)
 
 
 def _splits(

@@ -16,6 +16,7 @@ from icestream.operations.merge.merge import merge
 from icestream.operations.overwrite import overwrite
 from icestream.pipeline.engines.engine import Loaded
 from icestream.pipeline.engines.local_rows import LocalRows
+from icestream.pipeline.inputs.database_source import database_bytes
 from icestream.pipeline.inputs.load_input import LoadInputs
 from icestream.pipeline.inputs.load_target import LoadTarget
 from icestream.pipeline.inputs.quarantine import QuarantineRows, bad_rows
@@ -51,7 +52,8 @@ class LocalEngine:
             otherwise = "give a function as transform"
             refuse_small_memory(whole, "a SQL transform on the local engine", otherwise)
         self.memory_bytes = whole
-        self._budget = MemoryBudget(whole - self._duckdb_bytes)
+        databases = sum(database_bytes(source, whole) for source in spec.sources)
+        self._budget = MemoryBudget(max(1, whole - self._duckdb_bytes - databases))
 
     def write(self, inputs: LoadInputs, target: LoadTarget) -> Loaded:
         """Write the rows of all sources as one snapshot."""

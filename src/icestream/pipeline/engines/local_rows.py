@@ -11,15 +11,15 @@ import pyarrow as pa
 
 from icestream.memory.budget import MemoryBudget
 from icestream.pipeline.engines.local_transform import transformed
+from icestream.pipeline.inputs.database_source import open_database
 from icestream.pipeline.inputs.load_input import LoadInput, LoadInputs
-from icestream.pipeline.inputs.postgres_source import open_postgres
 from icestream.pipeline.inputs.table_increment import scan_point, schema_scan
 from icestream.pipeline.reports.load_progress import LoadProgress
 from icestream.pipeline.request.load_spec import LoadSpec
 from icestream.write.sources.arrow_source import ArrowSource, open_source
 from icestream.write.sources.bad_record import BadRecord, OnBad, refuse
+from icestream.write.sources.batch_columns import fit_batch, one_schema
 from icestream.write.sources.file_columns import plain_schema
-from icestream.write.sources.file_stream import fit_batch, one_schema
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class LocalRows:
         stack = ExitStack()
         try:
             streams = {
-                number: stack.enter_context(_stream(each))
+                number: stack.enter_context(self._stream(each))
                 for number, each in enumerate(self.inputs.inputs)
                 if each.files is None and each.point is None
             }
@@ -78,6 +78,11 @@ class LocalRows:
         except BaseException:
             stack.close()
             raise
+
+    def _stream(self, each: LoadInput) -> ArrowSource:
+        if each.spec.kind == "jdbc":
+            return open_database(each.spec, self.spec.memory_bytes)
+        return open_source(each.spec.value)
 
     def _union(
         self, opened: list[ArrowSource], schema: pa.Schema | None
@@ -121,10 +126,6 @@ class LocalRows:
 
     def _count_bad(self, bad: BadRecord) -> None:
         self.bad += 1
-
-
-def _stream(each: LoadInput) -> ArrowSource:
-    return open_postgres(each.spec) if each.spec.kind == "jdbc" else open_source(each.spec.value)
 
 
 def _columns(each: LoadInput) -> pa.Schema | None:

@@ -24,12 +24,12 @@ from icestream.spark.tasks.planned_frame import type_bytes
 from icestream.spark.tasks.shares import shares_frame, shares_in
 from icestream.spark.tasks.task_notes import note_error
 from icestream.write.sources.bad_record import QUARANTINE_SCHEMA, BadRecord, refuse
+from icestream.write.sources.batch_columns import read_errors
 from icestream.write.sources.file_columns import plain_type
 from icestream.write.sources.file_rows import FileRows, stored_file
-from icestream.write.sources.file_stream import read_errors
 from icestream.write.sources.source_file import SourceFile, cut_files
 from icestream.write.sources.stored_batches import ReadingShare
-from icestream.write.sources.text_format import CsvFormat
+from icestream.write.sources.text.text_format import CsvFormat
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -151,7 +151,7 @@ class FileFrames:
         assert each.files is not None
         tasks = wanted_tasks(cores_of(self.spark))
         fair = max(_SMALLEST_PART_BYTES, each.files.bytes // tasks)
-        cuts_csv = not CsvFormat.of(each.files.options).multiline
+        cuts_csv = CsvFormat.of(each.files.options).can_be_cut
         parts = cut_files(
             each.files.files, target_bytes=min(fair, MOST_BYTES_PER_TASK), cuts_csv=cuts_csv
         )

@@ -26,8 +26,8 @@ from icestream.pipeline.engines.spark_files import FileFrames
 from icestream.pipeline.engines.spark_jars import JAR, add_jars
 from icestream.pipeline.engines.spark_jdbc import jdbc_frame
 from icestream.pipeline.engines.spark_watch import CountRows
+from icestream.pipeline.inputs.database_source import database_schema, needs_jdbc, open_database
 from icestream.pipeline.inputs.load_input import LoadInput, LoadInputs
-from icestream.pipeline.inputs.postgres_source import open_postgres, postgres_schema, reads_by_adbc
 from icestream.pipeline.inputs.table_increment import scan_point, schema_scan
 from icestream.pipeline.request.load_spec import LoadSpec
 from icestream.pipeline.request.source_spec import SourceSpec
@@ -43,8 +43,8 @@ from icestream.spark.tasks.task_plan import plan_tasks
 from icestream.write.rules.column_rules import ColumnRules
 from icestream.write.rules.duckdb_query import DuckdbQuery
 from icestream.write.sources.arrow_source import ArrowSource, open_source
+from icestream.write.sources.batch_columns import fit_batch
 from icestream.write.sources.file_columns import plain_schema
-from icestream.write.sources.file_stream import fit_batch
 from icestream.write.sources.formats import needs_spark
 
 if TYPE_CHECKING:
@@ -171,9 +171,9 @@ def _frame(
         frame: Any = source.value
         return frame
     if source.kind == "jdbc":
-        if reads_by_adbc(source) and JAR not in source.options:
-            return _postgres(spark, source, spec.table_name)
-        return jdbc_frame(spark, source)
+        if needs_jdbc(source):
+            return jdbc_frame(spark, source)
+        return _database(spark, source, spec.table_name, memory_bytes)
     if source.kind == "arrow":
         return _stream(spark, source, spec.table_name, memory_bytes, stack)
     return _format(spark, source)
@@ -246,26 +246,28 @@ def hold_stream(
 
 
 @dataclass(frozen=True, slots=True)
-class _ReadPostgres:
-    """Reads the rows of a database with ADBC, in a task."""
+class _ReadDatabase:
+    """Reads the rows of a database without JDBC, in a task."""
 
     source: SourceSpec
     schema: pa.Schema
+    memory_bytes: int
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         convert = SparkBatches(self.schema)
         with note_error():
             for _ in batches:
-                with open_postgres(self.source) as rows:
+                with open_database(self.source, self.memory_bytes) as rows:
                     for batch in rows:
                         yield convert(batch)
                         del batch
 
 
-def _postgres(spark: SparkSession, source: SourceSpec, table: str) -> DataFrame:
-    schema = postgres_schema(source)
+def _database(spark: SparkSession, source: SourceSpec, table: str, memory_bytes: int) -> DataFrame:
+    schema = database_schema(source, memory_bytes)
     columns = spark_schema(schema, table=table)
-    return spark.range(0, 1, 1, 1).mapInArrow(_ReadPostgres(source, schema), columns)
+    read = _ReadDatabase(source, schema, memory_bytes)
+    return spark.range(0, 1, 1, 1).mapInArrow(read, columns)
 
 
 def _format(spark: SparkSession, source: SourceSpec) -> DataFrame:

@@ -9,7 +9,8 @@ from urllib.parse import parse_qsl, unquote
 from icestream.catalogs.redaction import redact, shown_cause
 from icestream.errors import MissingExtraError, SourceError
 from icestream.pipeline.engines.spark_jars import JAR, add_jars, driver_class, named_jars
-from icestream.pipeline.inputs.postgres_source import is_postgres, quoted_name
+from icestream.pipeline.inputs.postgres_source import quoted_name
+from icestream.pipeline.request.database_address import DatabaseAddress
 from icestream.pipeline.request.source_spec import SourceSpec
 
 if TYPE_CHECKING:
@@ -67,13 +68,13 @@ def jdbc_options(source: SourceSpec) -> dict[str, str]:
     if source.query:
         return {**options, "url": url, "query": source.query}
     table = str(source.table)
-    return {**options, "url": url, "dbtable": quoted_name(table) if is_postgres(source) else table}
+    return {**options, "url": url, "dbtable": quoted_name(table) if _is_postgres(source) else table}
 
 
 def _address(source: SourceSpec) -> tuple[str, dict[str, str]]:
     """The address without user and password, and both as options, as most drivers expect."""
     url = f"jdbc:{(source.url or '').removeprefix('jdbc:')}"
-    if is_postgres(source):
+    if _is_postgres(source):
         url = re.sub(r"^jdbc:postgres:", "jdbc:postgresql:", url)
     match = _USER.fullmatch(url)
     if match is None:
@@ -82,6 +83,10 @@ def _address(source: SourceSpec) -> tuple[str, dict[str, str]]:
     user, colon, password = access.partition(":")
     options = {"user": unquote(user)} | ({"password": unquote(password)} if colon else {})
     return scheme + rest, options
+
+
+def _is_postgres(source: SourceSpec) -> bool:
+    return DatabaseAddress.of(source.url or "").driver == "postgres"
 
 
 def _messages(error: BaseException | None) -> str:

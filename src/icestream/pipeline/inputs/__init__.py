@@ -3,7 +3,9 @@
 ```
 load_input.py       files and table snapshots to read   load_target.py      the table to write
 checkpoint.py       progress of incremental loads       table_increment.py  new rows of a table
-postgres_source.py  a PostgreSQL query with ADBC        quarantine.py       rows of bad records
+database_source.py  opens a database                quarantine.py       rows of bad records
+sqlite_source.py    SQLite files                    duckdb_source.py    DuckDB files
+postgres_source.py  PostgreSQL with ADBC            adbc_source.py      other databases with ADBC
 load_identity.py    the load id, derived from options and inputs
 ```
 """

@@ -22,7 +22,7 @@ from icestream.write.sources.file_rows import FileRows
 from icestream.write.sources.formats import TEXT_FORMATS, needs_spark
 from icestream.write.sources.hive_partition import PartitionColumns
 from icestream.write.sources.source_file import FileSource, find_files
-from icestream.write.sources.text_format import CsvFormat
+from icestream.write.sources.text.text_format import CsvFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +153,7 @@ def find_inputs(spec: LoadSpec, target: LoadTarget, *, may_be_empty: bool = Fals
 def _find(source: SourceSpec, spec: LoadSpec, target: LoadTarget, may_be_empty: bool) -> LoadInput:
     if source.kind == "files" and not needs_spark(source.format):
         files = find_files(source, _access(target.catalog), may_be_empty=may_be_empty)
-        csv = CsvFormat.of(files.options)
-        if csv.multiline and spec.bad_records == "quarantine":
-            raise InvalidArgumentError(
-                "bad_records='quarantine' needs one record per line: leave the option multiline out"
-            )
+        CsvFormat.of(files.options)  # raises if they are invalid
         return LoadInput(source, files=files)
     if source.kind == "table":
         return LoadInput(source, point=_pinned(source, target))
@@ -182,7 +178,9 @@ def _known_types(spec: LoadSpec, target: LoadTarget) -> KnownTypes:
             [(name, pa.string() if len(each) > 1 else each.pop()) for name, each in kinds.items()]
         )
         table = None if table is None else pa.schema(list(loaded.items()))
-    return KnownTypes(spec.schema, table, casts, fills=spec.mode != "merge")
+    return KnownTypes(
+        spec.schema, table, casts, fills=spec.mode != "merge", is_new=target.table is None
+    )
 
 
 def _pinned(source: SourceSpec, target: LoadTarget) -> TablePoint:

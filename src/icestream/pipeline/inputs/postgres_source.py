@@ -13,40 +13,21 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from icestream.catalogs.redaction import redact, shown_cause, without_password
-from icestream.errors import MissingExtraError, SourceError
+from icestream.catalogs.redaction import redact, shown_cause
+from icestream.errors import SourceError
 from icestream.pipeline.request.source_spec import SourceSpec
 from icestream.write.sources.arrow_source import ArrowSource
 from icestream.write.sources.file_columns import plain_type
 
-_POSTGRES = re.compile(r"(?:jdbc:)?postgres(?:ql)?:")
 _DECIMAL = pa.decimal128(38, 18)  # Spark's type for a number without precision
 _BATCH_BYTES = 1 << 22
 _CONNECT_SECONDS = 10
 
 
-def is_postgres(source: SourceSpec) -> bool:
-    """Whether the database is PostgreSQL."""
-    return bool(_POSTGRES.match(source.url or ""))
-
-
 def reads_by_adbc(source: SourceSpec) -> bool:
     """Whether the database is PostgreSQL, and ADBC's driver for it is installed."""
-    return is_postgres(source) and find_spec("adbc_driver_postgresql") is not None
-
-
-def check_adbc(source: SourceSpec) -> None:
-    """Refuse a database that only Spark can read.
-
-    Raises:
-        MissingExtraError: If the local engine can't read it. The message says what to install.
-    """
-    if not reads_by_adbc(source):
-        raise MissingExtraError(
-            f"{without_password(source.url or '')} can't be read by the local engine: for "
-            "PostgreSQL, pip install 'icestream[postgres]'; for others, load with engine='spark' "
-            "and the JDBC driver's jar as option 'jar'"
-        )
+    is_postgres = source.address.driver == "postgres"
+    return is_postgres and find_spec("adbc_driver_postgresql") is not None
 
 
 def postgres_schema(source: SourceSpec) -> pa.Schema:
@@ -86,7 +67,6 @@ def open_postgres(source: SourceSpec) -> ArrowSource:
 
 @contextmanager
 def _cursor(source: SourceSpec) -> Iterator[Any]:
-    check_adbc(source)
     dbapi: Any = import_module("adbc_driver_postgresql.dbapi")
     try:
         with dbapi.connect(_uri(source)) as connection, connection.cursor() as cursor:

@@ -14,7 +14,7 @@ from icestream.write.sources.bad_record import QUARANTINE_SCHEMA, BadRecord
 from icestream.write.sources.file_rows import FileRows
 from icestream.write.sources.file_store import shown_path
 from icestream.write.sources.source_file import SourceFile
-from icestream.write.sources.text_lines import BLOCK_BYTES
+from icestream.write.sources.text.text_lines import BLOCK_BYTES
 
 _BATCH = 1000
 

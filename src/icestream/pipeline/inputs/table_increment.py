@@ -16,6 +16,7 @@ from icestream.pipeline.request.source_spec import SourceSpec
 from icestream.read.plan.manifests import added_entries
 from icestream.read.request import ScanRequest, request
 from icestream.read.scan import Scan, read_tasks, scan
+from icestream.report.scan_report import ScanExplanation
 
 
 def scan_point(
@@ -61,6 +62,12 @@ def scan_point(
 def schema_scan(source: SourceSpec, point: TablePoint) -> Scan:
     """A scan that is used for its schema only."""
     return scan(point.table, columns=source.columns, snapshot_id=point.snapshot_id)
+
+
+def explained_point(source: SourceSpec, point: TablePoint, memory: int) -> ScanExplanation | None:
+    """What reading a table at a snapshot, or its new rows, would take. None if there are none."""
+    scanned = None if point.snapshot_id is None else scan_point(source, point, memory=memory)
+    return None if scanned is None else scanned.explain()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,14 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.table import Table
 
-from icestream.catalogs.redaction import redact, without_password
+from icestream.catalogs.redaction import redact
 from icestream.errors import InvalidArgumentError
+from icestream.pipeline.request.database_address import (
+    DatabaseAddress,
+    is_database,
+    placed_address,
+    shown_address,
+)
 from icestream.pipeline.request.validation import (
     ONE_OR_MORE,
     NotBlank,
@@ -32,16 +38,15 @@ from icestream.pipeline.request.validation import (
 )
 from icestream.write.sources.file_store import shown_path
 from icestream.write.sources.formats import SourceFormat, needs_spark
+from icestream.write.sources.text.text_format import CSV_OPTIONS
 
 SourceKind = Literal["files", "table", "jdbc", "spark", "arrow", "frame"]
 CatalogName = Annotated[str | SkipJsonSchema[Catalog], expect("give a catalog's name")]
 
 _COMMA = re.compile(r"\s*,\s*")
 _TABLE = "table:"
-_DATABASES = ("jdbc:", "postgresql:", "postgres:")
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://|file:/")
 _IN_ADDRESS = ("table", "query", "user", "password")
-_CSV_OPTIONS = ("delimiter", "quote", "escape", "header", "columns", "nulls", "multiline")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +95,20 @@ class SourceSpec:
             name = ".".join(self.table.name()) if isinstance(self.table, Table) else self.table
             return f"table:{name}"
         if self.kind == "jdbc":
-            return f"{without_password(self.url or '')} {self.table or redact(self.query or '')}"
+            return f"{self.shown_address} {self.table or redact(self.query or '')}"
         if self.kind == "spark":
             return " ".join([str(self.format), *(redact(shown_path(path)) for path in self.paths)])
         return f"a {type(self.value).__module__.partition('.')[0]} {type(self.value).__name__}"
+
+    @property
+    def address(self) -> DatabaseAddress:
+        """The address of a database."""
+        return DatabaseAddress.of(self.url or "", has_jar="jar" in self.options)
+
+    @property
+    def shown_address(self) -> str:
+        """The address of a database, without secrets."""
+        return shown_address(self.url or "")
 
     @property
     def can_be_incremental(self) -> bool:
@@ -149,7 +164,7 @@ def _of_text(text: str, folder: Path | None) -> SourceSpec:
         raise InvalidArgumentError("a source is empty: give a path such as 'data/*.parquet'")
     if text.startswith(_TABLE):
         return _of_mapping({"table": text.removeprefix(_TABLE)}, folder)
-    if text.startswith(_DATABASES):
+    if is_database(text):
         address, _, query = text.partition("?")
         parameters = dict(parse_qsl(query, keep_blank_values=True))
         known: dict[str, Any] = {
@@ -167,7 +182,7 @@ def _of_mapping(source: Mapping[str, Any], folder: Path | None) -> SourceSpec:
         check_keys("a source", source, known)
         raise InvalidArgumentError(
             f"a source has {', '.join(map(repr, source)) or 'nothing'}: give 'path', 'table', "
-            "'jdbc' or 'spark_format' as well"
+            "'database' or 'spark_format' as well"
         )
     with explained():
         spec = model.model_validate(source).spec
@@ -175,7 +190,12 @@ def _of_mapping(source: Mapping[str, Any], folder: Path | None) -> SourceSpec:
     if options.get("jar"):
         jars = [_placed(jar.strip(), folder) for jar in str(options["jar"]).split(",")]
         options["jar"] = ",".join(jars)
-    return replace(spec, paths=tuple(_placed(each, folder) for each in spec.paths), options=options)
+    return replace(
+        spec,
+        paths=tuple(_placed(each, folder) for each in spec.paths),
+        options=options,
+        url=None if spec.url is None else placed_address(spec.url, folder),
+    )
 
 
 _Path = Annotated[
@@ -220,7 +240,7 @@ class FilesModel(_PathsModel):
                 "it out"
             )
         if not needs_spark(self.format):
-            check_keys("options of files", own, _CSV_OPTIONS)
+            check_keys("options of files", own, CSV_OPTIONS)
         return SourceSpec(
             "spark" if needs_spark(self.format) else "files",
             paths=(*self.path, *self.paths),
@@ -251,7 +271,14 @@ class DatabaseModel(RequestModel):
     """A table or a query of a database."""
 
     what = "a source of kind 'jdbc'"
-    jdbc: Text = Field(description="The address: jdbc:postgresql://host/db.", repr=False)
+    jdbc: Text | None = Field(
+        None, description="The address, such as jdbc:postgresql://host/db.", repr=False
+    )
+    database: Text | None = Field(
+        None,
+        description="The same: sqlite:///x.db, adbc:DRIVER:URI, ...",
+        repr=False,
+    )
     table: Text | None = Field(None, description="The table to read.")
     query: Text | None = Field(None, description="A query instead of a table.", repr=False)
     user: _Plain | None = Field(None, description="The name to log in with.")
@@ -260,16 +287,21 @@ class DatabaseModel(RequestModel):
 
     @property
     def spec(self) -> SourceSpec:
+        url = self.jdbc or self.database or ""
+        shown = shown_address(url)
+        if not is_database(url):
+            raise InvalidArgumentError(
+                f"{shown!r} is not the address of a database: write sqlite:///x.db, "
+                "duckdb:///x.duckdb, postgresql://host/db, adbc:DRIVER:URI or jdbc:..."
+            )
         if (self.table is None) == (self.query is None):
             raise InvalidArgumentError(
-                f"the source {without_password(self.jdbc)} needs a table or a query, and not both: "
-                "give 'table', as in jdbc:postgresql://host/db?table=orders, or 'query'"
+                f"the source {shown} needs a table or a query, and not both: give 'table', as in "
+                f"{shown}?table=orders, or 'query'"
             )
         access = self.model_dump(include={"user", "password"}, exclude_none=True)
         options = {**(self.options or {}), **access}
-        return SourceSpec(
-            "jdbc", url=self.jdbc, table=self.table, query=self.query, options=options
-        )
+        return SourceSpec("jdbc", url=url, table=self.table, query=self.query, options=options)
 
 
 class SparkModel(_PathsModel):
@@ -289,6 +321,7 @@ class SparkModel(_PathsModel):
 # The first of these keys that a source has decides its kind.
 _MODELS: dict[str, type[DatabaseModel | SparkModel | TableModel | FilesModel]] = {
     "jdbc": DatabaseModel,
+    "database": DatabaseModel,
     "spark_format": SparkModel,
     "table": TableModel,
     "path": FilesModel,

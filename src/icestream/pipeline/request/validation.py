@@ -32,7 +32,7 @@ Path = tuple[str | int, ...]
 
 CONFIG = ConfigDict(extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True)
 _OURS = "explained"
-_SECRET = {"jdbc", "user", "password", "options", "properties", "table_properties"}
+_SECRET = {"jdbc", "database", "user", "password", "options", "properties", "table_properties"}
 _HINTS = {
     "bool_type": "give true or false",
     "string_type": "give text",

@@ -8,12 +8,17 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from pyiceberg.catalog import Catalog, list_catalogs
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
-from pyiceberg.utils.config import Config
 
-from icestream.catalogs.lookup import LOCAL_NAME, has_local_catalog, load_table, open_catalog
+from icestream.catalogs.lookup import (
+    LOCAL_NAME,
+    has_local_catalog,
+    known_catalogs,
+    load_table,
+    open_catalog,
+)
 from icestream.errors import CatalogError, InvalidArgumentError
 from icestream.spark.setup.installed import pyspark_module
 from icestream.spark.statements.metadata_tables import METADATA_TABLES
@@ -148,7 +153,7 @@ class Names:
 
     @cached_property
     def _catalogs(self) -> set[str]:
-        names = {*list_catalogs(), *Config().get_known_catalogs()}
+        names = known_catalogs()
         if isinstance(self._given, Catalog):
             names.add(self._given.name)
         if has_local_catalog():

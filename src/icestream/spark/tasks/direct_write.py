@@ -29,8 +29,8 @@ from icestream.write.rules.column_rules import ColumnRules
 from icestream.write.rules.duckdb_query import DuckdbQuery
 from icestream.write.sources.arrow_source import ArrowSource
 from icestream.write.sources.bad_record import BadRecord, refuse
+from icestream.write.sources.batch_columns import fit_batch
 from icestream.write.sources.file_rows import FileRows
-from icestream.write.sources.file_stream import fit_batch
 from icestream.write.sources.source_file import SourceFile
 
 RowsTask = Callable[[Iterable[pa.RecordBatch], MemoryBudget | None], Iterator[pa.RecordBatch]]

@@ -94,7 +94,7 @@ class DuckdbQuery:
             connection.execute(f"SET threads = {self.threads}")
             connection.execute("SET TimeZone = 'UTC'")
             connection.register(VIEW, reader)
-            batches = _arrow(_like_spark(connection.sql(self.sql)))
+            batches = arrow_reader(like_spark(connection.sql(self.sql)))
         except duckdb.Error as error:
             close()
             if kept:
@@ -145,11 +145,11 @@ def keep_error(source: ArrowSource, kept: list[BaseException]) -> Iterator[pa.Re
         raise
 
 
-def _like_spark(relation: Any) -> Any:
+def like_spark(relation: Any) -> Any:
     """Cast 128-bit sums of integers to 64 bits, as in Spark: Iceberg has no 128-bit integers."""
     if relation is None:
         raise InvalidArgumentError(
-            "the transform returns no rows: write one SELECT, such as 'SELECT * FROM source'"
+            "the query returns no rows: write one SELECT, such as 'SELECT * FROM source'"
         )
     names, kinds = relation.columns, [str(kind) for kind in relation.types]
     if "HUGEINT" not in kinds:
@@ -161,7 +161,8 @@ def _like_spark(relation: Any) -> Any:
     return relation.project(", ".join(columns))
 
 
-def _arrow(relation: Any) -> pa.RecordBatchReader:
+def arrow_reader(relation: Any) -> pa.RecordBatchReader:
+    """The rows of a relation as a stream."""
     if hasattr(relation, "to_arrow_reader"):
         return relation.to_arrow_reader(_BATCH_ROWS)
     return relation.fetch_record_batch(_BATCH_ROWS)  # before DuckDB 2

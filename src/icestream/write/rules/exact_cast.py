@@ -14,7 +14,7 @@ from pyiceberg.types import UUIDType
 from icestream.errors import InvalidArgumentError, InvalidDataError
 from icestream.read.project.conversion import uuid_text
 from icestream.write.schema.types import Convert, conversion, is_bytes, is_text
-from icestream.write.sources.file_stream import cast_text
+from icestream.write.sources.batch_columns import cast_text
 
 _SHOWN_CHARACTERS = 80
 _MOST_SCALE = 19  # an int64 has 19 digits, and a decimal 38

@@ -15,6 +15,7 @@ existing columns stay. `icestream.write.schema.types` lists the types that fit a
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import get_args
 
@@ -28,6 +29,8 @@ from icestream.write.schema.types import downcasts_nanoseconds
 from icestream.write.target import WriteTarget
 
 __all__ = ["SchemaMode", "SchemaPlan", "check_mode", "mismatch", "plan_schema"]
+
+_TYPES = re.compile(r" is \S+ in the stream and \S+ in the table")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ def plan_schema(
     result = compare_with(mode)
     if result.differences:
         evolving_helps = mode != "evolve" and not compare_with("evolve").differences
-        raise mismatch(target.table, result, evolving_helps=evolving_helps)
+        raise mismatch(target.table, result, evolving_helps=evolving_helps, mode=mode)
     discarded = tuple(result.discarded)
     if not result.changes:
         return SchemaPlan(target.schema, (), discarded)
@@ -107,12 +110,19 @@ def _evolved(target: WriteTarget, result: Comparison) -> Schema:
     return next((s for s in target.metadata.schemas if s == schema), schema)
 
 
-def mismatch(table: str, result: Comparison, *, evolving_helps: bool) -> SchemaMismatchError:
+def mismatch(
+    table: str, result: Comparison, *, evolving_helps: bool, mode: SchemaMode = "freeze"
+) -> SchemaMismatchError:
     """The error that lists all differences, and says what to do."""
     differences = tuple(d.text for d in result.differences)
     remedies = []
     if all(d.unknown for d in result.differences):
         remedies.append("drop these columns or load with schema_mode='discard'")
+    elif mode == "evolve" and all(_TYPES.search(each) for each in differences):
+        remedies.append(
+            "cast these columns to the table's types, or load into a new table (Iceberg widens "
+            "only int to long, float to double, and decimals)"
+        )
     else:
         remedies.append("change the stream")
     if evolving_helps:

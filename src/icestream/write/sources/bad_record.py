@@ -40,14 +40,21 @@ class BadRecord:
     record: str
     reason: str
 
+    def error(self, advice: str) -> SourceError:
+        """An error that names the file and the line, with a sentence that says what to do."""
+        shown = self.record if len(self.record) <= _SHOWN else f"{self.record[:_SHOWN]}..."
+        return SourceError(
+            f"{self.source!r}, line {self.line}, can't be read: {self.reason}. It is {shown!r}. "
+            f"{advice}"
+        )
+
 
 OnBad = Callable[[BadRecord], None]
 
 
 def refuse(bad: BadRecord) -> None:
     """Raise an error that names the file and the line."""
-    shown = bad.record if len(bad.record) <= _SHOWN else f"{bad.record[:_SHOWN]}..."
-    raise SourceError(
-        f"{bad.source!r}, line {bad.line}, can't be read: {bad.reason}. It is {shown!r}. Fix it, "
-        "give schema= other types, or load with bad_records='quarantine' to set such lines aside"
+    raise bad.error(
+        "Fix it, give schema= other types, or load with bad_records='quarantine' to set such lines "
+        "aside"
     )

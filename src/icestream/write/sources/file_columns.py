@@ -15,17 +15,19 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.json as pajson
 
+from icestream.catalogs.redaction import redact
 from icestream.errors import MemoryBudgetError, SourceError
 from icestream.memory.budget import DEFAULT_MEMORY, MemoryBudget, parse_bytes
 from icestream.write.schema.types import is_list, plain
+from icestream.write.sources.batch_columns import is_readable_text, one_schema, read_errors
 from icestream.write.sources.file_rows import stored_file
-from icestream.write.sources.file_stream import is_readable_text, one_schema, read_errors
 from icestream.write.sources.formats import TEXT_FORMATS
 from icestream.write.sources.hive_partition import PartitionColumns
 from icestream.write.sources.source_file import FileSource, SourceFile
 from icestream.write.sources.stored_batches import ReadingShare
-from icestream.write.sources.text_format import CsvFormat, check_objects
-from icestream.write.sources.text_lines import BLOCK_BYTES, first_lines, line_limit
+from icestream.write.sources.text.text_content import fitted_csv
+from icestream.write.sources.text.text_format import CsvFormat, check_objects
+from icestream.write.sources.text.text_lines import BLOCK_BYTES, first_lines, line_limit
 
 _THREADS = 8
 _MOST_SAMPLES = 64
@@ -44,12 +46,14 @@ class KnownTypes:
             that `007` stays text.
         fills: Whether to read all of the table's columns from JSON, as later lines may have columns
             that the first lines lack. Not for a merge, which would write them as nulls.
+        is_new: Whether the table is created. Then types must be given or shown by values.
     """
 
     given: pa.Schema | None = None
     table: pa.Schema | None = None
     casts: pa.Schema | None = None
     fills: bool = True
+    is_new: bool = False
 
     def type_of(self, name: str, *, nested: bool) -> pa.DataType | None:
         """The type to read a text column in; None to guess it."""
@@ -87,15 +91,22 @@ def columns_of(
     structured = [file for file in source.files if file.format not in TEXT_FORMATS]
     texts = [file for file in source.files if file.format in TEXT_FORMATS and file.bytes]
     sampled = _spread(texts)
+    filled: list[str] = []  # files with rows
     most = max(1 << 16, min(_MOST_BYTES, _SAMPLE_BYTES // max(len(sampled), 1)))
 
     def look(file: SourceFile, most_line_bytes: int) -> pa.Schema:
         with read_errors(file.path):
+            if file.format != "csv":
+                filled.append(file.path)
             if file.format not in TEXT_FORMATS:
                 return plain_schema(stored_file(file, source.store, share).schema())
-            text = first_lines(file, source.store, most, most_line_bytes)
             if file.format == "csv":
-                return _csv_columns(file, text, CsvFormat.of(source.options), known)
+                csv = CsvFormat.of(source.options)
+                text = first_lines(file, source.store, most, most_line_bytes, csv.encoding)
+                if (text.partition(b"\n")[2] if csv.header else text).strip():
+                    filled.append(file.path)
+                return _csv_columns(file, text, csv, known)
+            text = first_lines(file, source.store, most, most_line_bytes)
             return _json_columns(text, known)
 
     def quick_look(file: SourceFile) -> pa.Schema | None:
@@ -112,8 +123,8 @@ def columns_of(
         schema if schema is not None else look(file, most_line_bytes)
         for file, schema in zip([*structured, *sampled], looked, strict=True)
     ]
-    names = [file.path for file in [*structured, *sampled]]
-    schema = one_schema(schemas, "the files' columns")
+    unguessed = one_schema(schemas, "the files' columns")
+    schema = pa.schema([(each.name, _as_text(each.type)) for each in unguessed])
     if known.fills and known.table is not None and any(f.format == "json" for f in texts):
         seen = set(schema.names)
         for field in known.table:
@@ -121,10 +132,40 @@ def columns_of(
             if field.name not in seen and kind is not None:
                 schema = schema.append(pa.field(field.name, kind))
     if not schema.names:
-        raise SourceError(
-            f"{', '.join(map(repr, names[:3])) or 'the files'} have no columns: exclude empty files"
-        )
+        raise _no_columns(source, sampled, most_line_bytes)
+    if known.is_new and schema != unguessed and not filled:
+        raise _no_rows(texts[0])
     return schema
+
+
+def _no_columns(
+    source: FileSource, sampled: Sequence[SourceFile], most_line_bytes: int
+) -> SourceError:
+    """Why no file has columns."""
+    for file in sampled:
+        if file.format != "json":
+            continue
+        with read_errors(file.path):
+            text = first_lines(file, source.store, 1, most_line_bytes)
+            try:
+                check_objects(text)
+            except pa.ArrowInvalid as error:
+                return SourceError(
+                    f"{redact(file.path)!r} can't be read: {error}. Give it one object on each "
+                    "line, or an array of objects"
+                )
+    names = [repr(redact(file.path)) for file in source.files]
+    many = "" if len(names) == 1 else f" (and {len(names) - 1} other files)"
+    return SourceError(
+        f"{names[0] if names else 'the source'}{many} has no columns: exclude empty files"
+    )
+
+
+def _no_rows(file: SourceFile) -> SourceError:
+    return SourceError(
+        f"{redact(file.path)!r} has a header and no rows, which do not show the types of a new "
+        "table's columns: give schema= the types of all columns, or load a file with rows first"
+    )
 
 
 def partition_columns(source: FileSource, known: KnownTypes) -> PartitionColumns:
@@ -185,13 +226,14 @@ def text_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _csv_columns(file: SourceFile, text: bytes, csv: CsvFormat, known: KnownTypes) -> pa.Schema:
+    csv = fitted_csv(csv, text, file.path)
     names = csv.names(text.partition(b"\n")[0], path=file.path)
     types = {name: known.type_of(name, nested=False) for name in names}
     if all(types.values()):
         return pa.schema(list(types.items()))
     body = text.partition(b"\n")[2] if csv.header else text
     looks = _csv_guess(body, csv, names)
-    return pa.schema([(name, kind or looks.get(name, pa.string())) for name, kind in types.items()])
+    return pa.schema([(name, kind or looks.get(name, pa.null())) for name, kind in types.items()])
 
 
 def _csv_guess(text: bytes, csv: CsvFormat, names: Sequence[str]) -> dict[str, pa.DataType]:
@@ -238,15 +280,27 @@ def _json_guess(text: bytes) -> pa.Schema:
 
 
 def _guessed(kind: pa.DataType) -> pa.DataType:
-    """A column's type from its guessed type; a column with only nulls is read as text."""
+    """A column's type from its guessed type; text that is not UTF-8 is read as text, too."""
     types = pa.types
-    if types.is_null(kind):
+    if types.is_binary(kind):
         return pa.string()
     if types.is_struct(kind):
         return pa.struct([pa.field(f.name, _guessed(f.type), True) for f in kind])
     if is_list(kind):
         return pa.list_(pa.field("element", _guessed(kind.value_type), True))
     return text_type(kind)
+
+
+def _as_text(kind: pa.DataType) -> pa.DataType:
+    """The type, with text for values that are null in all samples."""
+    types = pa.types
+    if types.is_null(kind):
+        return pa.string()
+    if types.is_struct(kind):
+        return pa.struct([pa.field(f.name, _as_text(f.type), True) for f in kind])
+    if is_list(kind):
+        return pa.list_(pa.field("element", _as_text(kind.value_type), True))
+    return kind
 
 
 def _spread(files: Sequence[SourceFile]) -> list[SourceFile]:

@@ -8,33 +8,27 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import pyarrow as pa
-import pyarrow.csv as pacsv
 
-from icestream.catalogs.redaction import redact
 from icestream.errors import SourceError
-from icestream.memory.budget import (
-    DEFAULT_MEMORY,
-    MemoryBudget,
-    format_bytes,
-    over_limit,
-    parse_bytes,
-)
+from icestream.memory.budget import DEFAULT_MEMORY, MemoryBudget, parse_bytes
 from icestream.write.sources.bad_record import OnBad, refuse
+from icestream.write.sources.batch_columns import fit_batch, read_errors
 from icestream.write.sources.file_store import FileStore
-from icestream.write.sources.file_stream import fit_batch, read_errors
 from icestream.write.sources.hive_partition import PartitionColumns
 from icestream.write.sources.source_file import SourceFile
 from icestream.write.sources.stored_batches import ReadingShare, StoredFile
-from icestream.write.sources.text_format import CsvFormat, CsvParser, JsonParser
-from icestream.write.sources.text_lines import (
-    BLOCK_BYTES,
-    LINE_COST,
+from icestream.write.sources.text.text_content import HEAD_BYTES, fitted_csv
+from icestream.write.sources.text.text_format import CsvFormat, CsvParser, JsonParser
+from icestream.write.sources.text.text_lines import (
     Block,
     LineReader,
     Parse,
     blocks,
     first_lines,
     line_limit,
+    record_blocks,
+    records,
+    whole_file,
 )
 
 
@@ -130,12 +124,11 @@ class FileRows:
     def _csv(
         self, file: SourceFile, on_bad: OnBad, budget: MemoryBudget
     ) -> Iterator[pa.RecordBatch]:
-        csv = self.csv
-        if csv.multiline:
-            yield from self._csv_records(file)
-            return
-        most = self.most_line_bytes
-        head = b"" if csv.columns is not None else first_lines(file, self.store, 1, most)
+        csv, most = self.csv, self.most_line_bytes
+        head = first_lines(file, self.store, HEAD_BYTES, most, csv.encoding)
+        csv = fitted_csv(csv, head, file.path)
+        if csv.multiline and file.start:
+            return  # The first part reads all records.
         names = csv.names(head.partition(b"\n")[0], path=file.path)
         wanted = set(self.schema.names)
         unknown = [name for name in names if name not in wanted]
@@ -144,10 +137,12 @@ class FileRows:
                 f"{file.path!r} has a column {unknown[0]!r} that the sampled files do not have: "
                 "name it in schema=, or load the file on its own"
             )
-        parse = CsvParser(csv, names, self.schema)
-        reader = self._lines(file, parse, on_bad, budget)
+        reader = self._lines(file, CsvParser(csv, names, self.schema), on_bad, budget)
+        if csv.multiline:
+            file = whole_file(file)
+            reader.split = partial(records, csv=csv)
         skips = csv.header and file.start == 0
-        for block in blocks(file, self.store, most):
+        for block in self._csv_blocks(file, csv):
             if skips:
                 _, _, text = block.text.partition(b"\n")
                 block = Block(text, block.line + 1)
@@ -155,43 +150,10 @@ class FileRows:
             yield from reader.read(block)
             del block
 
-    def _csv_records(self, file: SourceFile) -> Iterator[pa.RecordBatch]:
-        """Read records that may contain line breaks; the line of a bad record is not known.
-
-        Raises:
-            MemoryBudgetError: If a record is longer than a quarter of the maximum line length:
-                Arrow holds two blocks, and a record must fit into one.
-        """
-        csv = self.csv
-        block_bytes = max(self.most_line_bytes // 4, BLOCK_BYTES)
-        read = pacsv.ReadOptions(use_threads=False, block_size=block_bytes)
-        if csv.columns is not None:
-            read.column_names = list(csv.columns)
-            read.skip_rows = 1 if csv.header else 0
-        types = {each.name: each.type for each in self.schema}
-        with file.open_stream(self.store) as stream:
-            try:
-                reader = pacsv.open_csv(
-                    stream,
-                    read_options=read,
-                    parse_options=csv.parse_options(),
-                    convert_options=csv.convert_options(types),
-                )
-                with reader:
-                    for batch in reader:
-                        yield fit_batch(batch, self.schema)
-                        del batch
-            except pa.ArrowInvalid as error:
-                if "straddl" not in str(error):
-                    raise
-                limit = self.most_line_bytes * LINE_COST
-                raise over_limit(
-                    f"with option multiline, a record of {redact(file.path)!r} has more than "
-                    f"{format_bytes(block_bytes)}",
-                    needed_bytes=max(2 * limit, 2 * block_bytes * 4 * LINE_COST),
-                    limit_bytes=limit,
-                    otherwise="check whether a quote is not closed",
-                ) from error
+    def _csv_blocks(self, file: SourceFile, csv: CsvFormat) -> Iterator[Block]:
+        most = self.most_line_bytes
+        lines = blocks(file, self.store, most, csv.encoding)
+        return record_blocks(lines, csv, file.path, most) if csv.multiline else lines
 
 
 def stored_file(

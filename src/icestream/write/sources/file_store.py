@@ -141,13 +141,34 @@ class FileStore:
         except Exception as error:
             text = redact(" ".join(str(error).split()), self.properties)
             raise SourceError(
-                f"{redact(path)!r} can't be opened: {text}. Check the path, and the options that "
-                "give access (s3.endpoint, s3.access-key-id, ...)"
+                f"{redact(path)!r} can't be opened: {text}. {_advice(path, error)}"
             ) from shown_cause(error, self.properties)
+
+
+def _advice(path: str, error: Exception) -> str:
+    """What to do about a path that can't be opened."""
+    if not is_local_path(path):
+        return (
+            "Check the path, and the options that give access (s3.endpoint, s3.access-key-id, ...)"
+        )
+    if isinstance(error, PermissionError):
+        return "Give this user the right to read it"
+    return "Check the path"
+
+
+def is_local_path(path: str) -> bool:
+    """Whether a path is on a disk of this machine."""
+    scheme = _SCHEME.match(path)
+    return scheme is None or scheme[1] == "file"
 
 
 def no_files(name: str) -> SourceError:
     """The error for a path, a glob or a folder without files."""
+    if is_local_path(name) and Path(name.removeprefix("file://")).is_dir():
+        return SourceError(
+            f"the folder {name!r} has no files, apart from names that begin with _ or .: check the "
+            "path"
+        )
     return SourceError(f"no file is at {name!r}: check the path, or quote a glob as '*.parquet'")
 
 
@@ -223,8 +244,7 @@ def _walked(folder: str, recursive: bool, seen: set[tuple[int, int]]) -> Iterato
 
 def local_source(path: str) -> StoredSource | None:
     """A local file as it is now; None if it is gone, or the path is not local."""
-    scheme = _SCHEME.match(path)
-    if scheme is not None and scheme[1] != "file":
+    if not is_local_path(path):
         return None
     try:
         return _local_file(path.removeprefix("file://"))

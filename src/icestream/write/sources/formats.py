@@ -47,7 +47,7 @@ FORMATS = {
     each.name: each
     for each in (
         Format("parquet", (".parquet", ".pq"), (".parquet", ".pq")),
-        Format("csv", (".csv",), (".csv",), is_text=True),
+        Format("csv", (".csv", ".tsv"), (".csv",), is_text=True),
         Format("json", _JSON_SUFFIXES, _JSON_SUFFIXES, is_text=True),
         Format("arrow", (".arrow", ".arrows", ".feather", ".ipc"), (".arrow", ".feather")),
         Format("orc", (".orc",)),

@@ -11,7 +11,13 @@ import pyarrow as pa
 from icestream.catalogs.redaction import redact
 from icestream.errors import SourceError
 from icestream.write.sources.file_store import FileStore, StoredSource, local_source
-from icestream.write.sources.formats import FILE_FORMATS, FileFormat, compression_of, format_of
+from icestream.write.sources.formats import (
+    COMPRESSIONS,
+    FILE_FORMATS,
+    FileFormat,
+    compression_of,
+    format_of,
+)
 from icestream.write.sources.hive_partition import Values, partition_values
 
 
@@ -163,7 +169,10 @@ def find_files(
     for name in source.paths:
         listed = store.find(name, may_be_empty=may_be_empty)
         if len(listed) > 1 and source.format is None:  # from a folder or a glob
-            listed = [each for each in listed if format_of(each.path)] or listed
+            known = [each for each in listed if format_of(each.path)]
+            if not known:
+                raise unknown_format(listed[0].path, others=len(listed) - 1)
+            listed = known
         for each in listed:
             files.setdefault(each.path, _file(each, source))
     options = {key: value for key, value in source.options.items() if "." not in str(key)}
@@ -210,9 +219,38 @@ def _file(stored: StoredSource, source: FileQuery) -> SourceFile:
     return SourceFile(stored.path, format_, stored.bytes, stored.modified_ns, partitions)
 
 
-def unknown_format(path: str) -> SourceError:
-    """The error for a file whose name does not show its format."""
+# What to do with files of other formats, by the ends of their names.
+_OTHERS = (
+    ((".xlsx", ".xlsm", ".xls", ".ods"), "a workbook, which icestream does not read: save the "
+     "sheet as CSV"),
+    ((".xml", ".html", ".htm"), "XML or HTML, which icestream does not read: convert it to CSV or "
+     "JSON lines"),
+    ((".avro",), "Avro, which only Spark reads: give format='avro' and engine='spark'"),
+    ((".sqlite", ".sqlite3", ".db3"), "a database: load it as 'sqlite:///{path}?table=NAME'"),
+    ((".duckdb", ".ddb"), "a database: load it as 'duckdb:///{path}?table=NAME'"),
+    ((".db",), "a database: load it as 'sqlite:///{path}?table=NAME', or 'duckdb:///{path}"
+     "?table=NAME'"),
+    ((".zip", ".tar", ".tgz", ".tar.gz", ".7z", ".rar"), "an archive: unpack it, and load the "
+     "files in it"),
+    ((".txt", ".dat", ".log"), "text: give format='csv' or format='json'"),
+    (tuple(COMPRESSIONS), "compressed, and its name does not show what it contains: give "
+     "format='csv' or format='json'"),
+)  # fmt: skip
+
+
+def unknown_format(path: str, others: int = 0) -> SourceError:
+    """The error for a file whose name does not show its format.
+
+    Args:
+        path: The file.
+        others: Number of other such files in its folder.
+    """
+    shown = redact(path)
+    more = f" (and {others} other files of unknown formats)" if others else ""
+    for ends, what in _OTHERS:
+        if path.lower().endswith(ends):
+            return SourceError(f"{shown!r}{more} is {what.format(path=shown)}")
     return SourceError(
-        f"the name of {path!r} does not show its format: set format to one of "
+        f"the name of {shown!r}{more} does not show its format: give format='csv', or another of "
         f"{', '.join(FILE_FORMATS)}"
     )

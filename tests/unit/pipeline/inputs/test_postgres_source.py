@@ -7,11 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from icestream.errors import MissingExtraError, SourceError
+from icestream.errors import SourceError
 from icestream.pipeline.inputs import postgres_source
 from icestream.pipeline.inputs.postgres_source import (
-    check_adbc,
-    is_postgres,
     postgres_schema,
     quoted_name,
 )
@@ -20,20 +18,6 @@ from icestream.pipeline.request.source_spec import SourceSpec
 
 def _source(url: str, **options: Any) -> SourceSpec:
     return SourceSpec(kind="jdbc", url=url, table="t", options=options)
-
-
-@pytest.mark.parametrize(
-    ("url", "known"),
-    [
-        ("jdbc:postgresql://h/d", True),
-        ("postgresql://h/d", True),
-        ("postgres://h/d", True),
-        ("jdbc:mysql://h/d", False),
-        ("jdbc:postgresqlish://h/d", False),
-    ],
-)
-def test_postgresql_is_known_by_its_address(url: str, known: bool) -> None:
-    assert is_postgres(_source(url)) is known
 
 
 def test_names_are_quoted_part_by_part() -> None:
@@ -84,12 +68,6 @@ def test_numbers_have_their_scale_and_moments_microseconds() -> None:
 def test_a_number_that_is_nan_becomes_null() -> None:
     column = postgres_source._cast(pa.array(["1.50", "nan", None]), pa.decimal128(10, 2))
     assert [None if v is None else str(v) for v in column.to_pylist()] == ["1.50", None, None]
-
-
-def test_other_databases_need_spark_and_their_password_is_not_shown() -> None:
-    with pytest.raises(MissingExtraError, match="engine='spark'") as refusal:
-        check_adbc(_source("jdbc:mysql://user:hush@h/d"))
-    assert "hush" not in str(refusal.value)
 
 
 def test_a_server_that_refuses_is_an_error_without_the_password() -> None:

@@ -17,9 +17,12 @@ import pytest
 from icestream.errors import SourceError
 from icestream.pipeline.inputs.quarantine import QuarantineRows
 from icestream.pipeline.request.source_spec import SourceSpec
-from icestream.write.sources import source_file, text_lines
+from icestream.write.sources import source_file
+from icestream.write.sources.bad_record import BadRecord
+from icestream.write.sources.file_columns import KnownTypes
 from icestream.write.sources.file_rows import FileRows
 from icestream.write.sources.source_file import SourceFile, cut_files, find_files
+from icestream.write.sources.text import text_lines
 from tests.support.source_rows import rows_of
 
 ROWS = pa.table({"id": pa.array(range(100), pa.int64()), "name": [f"n{i}" for i in range(100)]})
@@ -128,7 +131,7 @@ def test_a_part_in_another_store_is_compared_by_the_size_of_the_file(
         ("x.csv", b"a,a\n1,2\n", "names 'a' twice"),
         ("x.unknown", b"a\n1\n", "does not show its format"),
         ("x.csv.gz", b"not gzip", "x.csv.gz"),
-        ("x.csv", b"", "have no column"),
+        ("x.csv", b"", "has no columns"),
     ],
 )
 def test_a_file_that_can_not_be_read_is_named(
@@ -187,3 +190,40 @@ def test_bad_records_are_stored_before_many_bytes_of_them_wait(tmp_path: Path) -
     batches = list(made.of_files(rows, found.files))
     assert sum(batch.num_rows for batch in batches) == 5
     assert len(batches) > 1
+
+
+def test_values_with_line_breaks_are_read_whole_and_bad_records_have_their_line(
+    tmp_path: Path,
+) -> None:
+    rows = [{"id": number, "text": f'a\n"{number}"\nb'} for number in range(3000)]
+    text = "".join('{},"a\n""{}""\nb"\n'.format(row["id"], row["id"]) for row in rows)
+    (tmp_path / "x.csv").write_text(f"id;text\n{text}".replace(',"', ';"'))
+    assert rows_of(tmp_path / "x.csv") == rows
+    assert rows_of(tmp_path / "x.csv", part_bytes=10_000) == rows
+    (tmp_path / "x.csv").write_text('id,text\n1,"a\nb"\nx,"c\nd"\n3,e,f\n4,"g\n\nh"\n')
+    bad: list[BadRecord] = []
+    known = KnownTypes(pa.schema([("id", pa.int64())]))
+    read = rows_of(tmp_path / "x.csv", known=known, on_bad=bad.append)
+    assert read == [{"id": 1, "text": "a\nb"}, {"id": 4, "text": "g\n\nh"}]
+    assert [(each.line, each.record) for each in bad] == [(4, 'x,"c\nd"'), (6, "3,e,f")]
+
+
+def test_files_of_other_encodings_are_read_whole(tmp_path: Path) -> None:
+    for encoding in ("latin-1", "utf-16"):
+        (tmp_path / "x.csv").write_bytes("id,straße\n1,José\n".encode(encoding))
+        source = {"path": str(tmp_path / "x.csv"), "options": {"encoding": encoding}}
+        assert rows_of(source) == [{"id": 1, "straße": "José"}]
+    (tmp_path / "x.csv").write_bytes("id,name\n1,José\n".encode("latin-1"))
+    with pytest.raises(SourceError, match=r"line 2.*not valid UTF-8.*option encoding='latin-1'"):
+        rows_of(tmp_path / "x.csv")
+
+
+def test_a_header_alone_and_a_column_without_values_take_their_types_from_other_files(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "a.csv").write_text("id,price\n")
+    (tmp_path / "b.csv").write_text("id,price\n1,\n")
+    (tmp_path / "c.csv").write_text("id,price\n2,2.5\n")
+    assert rows_of(tmp_path) == [{"id": 1, "price": None}, {"id": 2, "price": 2.5}]
+    with pytest.raises(SourceError, match="a header and no rows"):
+        rows_of(tmp_path / "a.csv", known=KnownTypes(is_new=True))

@@ -71,7 +71,7 @@ def test_an_error_names_the_path_and_hides_secrets(tmp_path: Path) -> None:
     store = FileStore({"s3.secret-access-key": "hunter2hunter2"})
     with pytest.raises(SourceError, match=r"gone\.csv' can't be opened") as caught:
         store.open_file(str(tmp_path / "hunter2hunter2" / "gone.csv"))
-    assert "access (s3.endpoint" in str(caught.value)
+    assert str(caught.value).endswith(". Check the path"), "no advice about object stores"
     assert "hunter2" not in str(caught.value).split("can't be opened")[1]
     assert "hunter2" not in repr(store)
 

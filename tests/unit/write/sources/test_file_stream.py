@@ -153,7 +153,7 @@ def test_the_stream_is_an_arrow_stream_for_others(tmp_path: Path) -> None:
 )
 def test_a_file_that_can_not_be_read_is_named(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(SourceError, match=f"{name}' can't be read"):
+    with pytest.raises(SourceError, match=f"{name}'.* (can't be read|has no columns)"):
         list(SourceFiles([tmp_path / name]))
 
 
@@ -161,7 +161,7 @@ def test_a_file_that_breaks_off_later_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("a\n" + "1\n" * 1_000_000 + "x\n")
     source = SourceFiles([path])
-    with pytest.raises(SourceError, match=r"a\.csv' can't be read"):
+    with pytest.raises(SourceError, match=r"a\.csv', line 1000002, can't be read"):
         list(source)
 
 
@@ -179,10 +179,10 @@ def test_names_that_lead_nowhere_or_say_nothing_are_refused(tmp_path: Path) -> N
     with pytest.raises(SourceError, match="no file is at"):
         SourceFiles([tmp_path / "nope.csv"])
     (tmp_path / "empty").mkdir()
-    with pytest.raises(SourceError, match="no file is at"):
+    with pytest.raises(SourceError, match="has no files"):
         SourceFiles([tmp_path / "empty"])
     (tmp_path / "rows.dat").write_text("id\n1\n")
-    with pytest.raises(SourceError, match="set format to one of parquet, csv, json, arrow, orc"):
+    with pytest.raises(SourceError, match="is text: give format='csv'"):
         SourceFiles([tmp_path / "rows.dat"])
     assert _read(SourceFiles([tmp_path / "rows.dat"], format="csv"))["id"].to_pylist() == [1]
     with pytest.raises(InvalidArgumentError, match="give one of parquet, csv"):

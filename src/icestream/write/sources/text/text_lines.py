@@ -1,4 +1,4 @@
-"""Text files in blocks of whole lines.
+"""Text files in blocks of whole lines, or of whole records.
 
 Nearly all blocks are parsed at once. A block that can't be parsed is cut in halves until the bad
 lines are alone, so that the number and the text of each are known.
@@ -7,7 +7,7 @@ lines are alone, so that the number and the text of each are known.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -25,8 +25,16 @@ from icestream.memory.budget import (
 from icestream.write.sources.bad_record import BadRecord, OnBad
 from icestream.write.sources.file_store import FileStore
 from icestream.write.sources.source_file import SourceFile
+from icestream.write.sources.text.json_documents import (
+    OBJECT_COST,
+    document_lines,
+    holds_documents,
+)
+from icestream.write.sources.text.text_content import check_text
+from icestream.write.sources.text.text_format import CsvFormat
 
 BLOCK_BYTES = 1 << 20
+_UTF8 = "utf-8"
 _BOM = b"\xef\xbb\xbf"
 _ROW = re.compile(r"Row #\d+: | in row \d+")
 _REASON_CHARACTERS = 300
@@ -59,18 +67,33 @@ MOST_LINE_BYTES = line_limit(parse_bytes(DEFAULT_MEMORY))
 
 
 def blocks(
-    file: SourceFile, store: FileStore, most_line_bytes: int = MOST_LINE_BYTES
+    file: SourceFile,
+    store: FileStore,
+    most_line_bytes: int = MOST_LINE_BYTES,
+    encoding: str = _UTF8,
 ) -> Iterator[Block]:
     """Read the lines that begin in a part of a file.
 
+    A JSON array, and objects over several lines, are cut into lines with one object each. The first
+    part of such a file has all of them.
+
     Raises:
+        SourceError: If the file is not text.
         MemoryBudgetError: If a line is too long. The rest of it is counted, and not kept.
 
     Memory: a block of 1 MB, or twice the longest line if that is more.
     """
+    is_json = file.format == "json"
+    is_part = file.start > 0 or file.end is not None
+    if is_json and is_part and _is_documents(file, store):
+        if file.start:
+            return
+        file = whole_file(file)
     whole = file.start == 0 and file.end is None
     opened = file.open_stream(store) if whole else file.open(store)
     with opened:
+        if encoding != _UTF8:
+            opened = pa.transcoding_input_stream(opened, encoding, _UTF8)
         if file.start:
             opened.seek(file.start - 1)
         # Bytes left in the part; a line that begins in it is read to its end.
@@ -92,7 +115,11 @@ def blocks(
             if ended:
                 read = read[: read.find(b"\n") + 1] or read
             if first:
+                check_text(file.path, read, is_csv=not is_json)
                 read, first = read.removeprefix(_BOM), False
+                if is_json and whole and holds_documents(read):
+                    yield from _documents(file, read, opened, most_line_bytes)
+                    return
             if skipping:
                 _, newline, read = read.partition(b"\n")
                 if not newline:
@@ -109,6 +136,80 @@ def blocks(
                 rest = _rest_of_line(opened)
                 number = lines_before(file, store) + line + 1
                 raise _too_long(file, number, carried.bytes + rest, most_line_bytes)
+
+
+def whole_file(file: SourceFile) -> SourceFile:
+    """The file that a part belongs to."""
+    size = file.bytes if file.file_bytes is None else file.file_bytes
+    return replace(file, start=0, end=None, bytes=size, file_bytes=None)
+
+
+def _is_documents(file: SourceFile, store: FileStore) -> bool:
+    with whole_file(file).open_stream(store) as opened:
+        return holds_documents(opened.read(BLOCK_BYTES).removeprefix(_BOM))
+
+
+def _documents(
+    file: SourceFile, first: bytes, opened: pa.NativeFile, most_line_bytes: int
+) -> Iterator[Block]:
+    line, most = 0, most_line_bytes * LINE_COST // OBJECT_COST
+    for text in document_lines(first, opened.read, path=file.path, most_bytes=most):
+        yield Block(text, line)
+        line += text.count(b"\n")
+
+
+def record_blocks(
+    lines: Iterable[Block], csv: CsvFormat, path: str, most_bytes: int
+) -> Iterator[Block]:
+    """The same text in blocks of whole records, whose values may have line breaks.
+
+    Raises:
+        MemoryBudgetError: If a record is too long, for example because a quote is not closed.
+    """
+    carried, line = b"", 0
+    for block in lines:
+        text = carried + block.text if carried else block.text
+        line = line if carried else block.line
+        end = _end_of_records(text, csv)
+        if end:
+            yield Block(text[:end] if end < len(text) else text, line)
+        line += text.count(b"\n", 0, end)
+        carried = text[end:]
+        if len(carried) > most_bytes:
+            raise over_limit(
+                f"the record in line {line + 1} of {redact(path)!r} has more than "
+                f"{format_bytes(most_bytes)}",
+                needed_bytes=4 * len(carried) * LINE_COST,
+                limit_bytes=most_bytes * LINE_COST,
+                otherwise="check whether a quote is not closed",
+            )
+        del text
+    if carried:
+        yield Block(carried, line)
+
+
+def _end_of_records(text: bytes, csv: CsvFormat) -> int:
+    """Where the last whole record ends."""
+    end, quotes = len(text), csv.quotes(text)
+    while end and quotes % 2:
+        start = text.rfind(b"\n", 0, end - 1) + 1
+        quotes -= csv.quotes(text[start:end])
+        end = start
+    return end
+
+
+def records(text: bytes, csv: CsvFormat) -> list[bytes]:
+    """The records of a text, each with its end."""
+    found: list[bytes] = []
+    waiting: list[bytes] = []
+    quotes = 0
+    for line in lines_of(text):
+        waiting.append(line)
+        quotes += csv.quotes(line)
+        if quotes % 2 == 0:
+            found.append(b"".join(waiting))
+            waiting = []
+    return [*found, b"".join(waiting)] if waiting else found
 
 
 class _Pieces:
@@ -179,6 +280,7 @@ class LineReader:
         on_bad: Called with each bad line, in order.
         most_line_bytes: Maximum length of a line.
         budget: Charged while a block with a long line is parsed.
+        split: Splits a text into records; by default each line is one.
     """
 
     file: SourceFile
@@ -188,6 +290,7 @@ class LineReader:
     on_bad: OnBad
     most_line_bytes: int = MOST_LINE_BYTES
     budget: MemoryBudget | None = None
+    split: Callable[[bytes], list[bytes]] = field(default=lambda text: lines_of(text))
     _before: int | None = field(default=None, init=False)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -219,13 +322,15 @@ class LineReader:
         else:
             yield batch
             return
-        if block.text.find(b"\n", 0, -1) < 0:
+        found = self.split(block.text)
+        if len(found) < 2:
             self._report(block, reason)
             return
-        lines = _lines(block.text)
-        middle = len(lines) // 2
-        yield from self._read(Block(b"".join(lines[:middle]), block.line))
-        yield from self._read(Block(b"".join(lines[middle:]), block.line + middle))
+        middle = len(found) // 2
+        first = b"".join(found[:middle])
+        yield from self._read(Block(first, block.line))
+        after = block.line + first.count(b"\n")
+        yield from self._read(Block(b"".join(found[middle:]), after))
 
     @contextmanager
     def _charged(self, block: Block) -> Iterator[None]:
@@ -243,11 +348,15 @@ class LineReader:
         if self._before is None:
             self._before = lines_before(self.file, self.store)
         plain = " ".join(_ROW.sub("", reason).split())[:_REASON_CHARACTERS]
+        if "UTF8" in plain:
+            plain = "it is not valid UTF-8: if the file has another encoding, give it" + (
+                ", such as option encoding='latin-1'" if self.file.format == "csv" else " as UTF-8"
+            )
         record = block.text.decode("utf-8", "replace").rstrip("\r\n")
         self.on_bad(BadRecord(self.file.path, self._before + block.line + 1, record, plain))
 
 
-def _lines(text: bytes) -> list[bytes]:
+def lines_of(text: bytes) -> list[bytes]:
     """Split at newlines only: `splitlines` would split at carriage returns, too."""
     lines = [line + b"\n" for line in text.split(b"\n")]
     lines[-1] = lines[-1][:-1]
@@ -259,6 +368,7 @@ def first_lines(
     store: FileStore,
     most_bytes: int = BLOCK_BYTES,
     most_line_bytes: int = MOST_LINE_BYTES,
+    encoding: str = _UTF8,
 ) -> bytes:
     """About `most_bytes` of whole lines from the beginning of a file.
 
@@ -266,7 +376,7 @@ def first_lines(
         MemoryBudgetError: If a line is too long.
     """
     texts, size = [], 0
-    for block in blocks(replace(file, start=0, end=None), store, most_line_bytes):
+    for block in blocks(whole_file(file), store, most_line_bytes, encoding):
         cut = block.text.find(b"\n", max(most_bytes - size - 1, 0)) + 1
         if cut:
             texts.append(block.text[:cut] if cut < len(block.text) else block.text)

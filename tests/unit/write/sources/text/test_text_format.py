@@ -18,7 +18,7 @@ from icestream.write.sources.bad_record import BadRecord
 from icestream.write.sources.file_columns import KnownTypes
 from icestream.write.sources.file_rows import FileRows
 from icestream.write.sources.source_file import SourceFile, find_files
-from icestream.write.sources.text_format import CsvFormat, CsvParser, JsonParser
+from icestream.write.sources.text.text_format import CsvFormat, CsvParser, JsonParser
 from tests.support.source_rows import rows_of
 
 BAD_OBJECTS = [

@@ -12,12 +12,18 @@ from icestream.errors import (
     MemoryBudgetError,
 )
 from icestream.pipeline.request.source_spec import SourceSpec
-from icestream.write.sources import text_lines
 from icestream.write.sources.bad_record import BadRecord
 from icestream.write.sources.file_columns import KnownTypes, columns_of
 from icestream.write.sources.file_store import FileStore
 from icestream.write.sources.source_file import SourceFile, find_files
-from icestream.write.sources.text_lines import Block, LineReader, blocks, first_lines, lines_before
+from icestream.write.sources.text import text_lines
+from icestream.write.sources.text.text_lines import (
+    Block,
+    LineReader,
+    blocks,
+    first_lines,
+    lines_before,
+)
 from tests.support.source_rows import rows_of
 
 

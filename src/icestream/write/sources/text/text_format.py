@@ -1,7 +1,8 @@
-"""Lines of CSV and JSON, one record each, parsed in blocks as Arrow batches."""
+"""Records of CSV and JSON, parsed in blocks as Arrow batches."""
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -13,13 +14,16 @@ import pyarrow.csv as pacsv
 import pyarrow.json as pajson
 
 from icestream.errors import InvalidArgumentError, SourceError
-from icestream.write.sources.file_stream import days_as_text, fit_batch
+from icestream.write.sources.batch_columns import days_as_text, fit_batch
 
 # A line that does not begin with an object, or goes on after one. Arrow would read several objects
 # of a line, and crashes on some others. A match inside a string is harmless: the line is parsed.
 _SUSPICIOUS = re.compile(rb"^[ \t\r]*[^{\s]|\}[ \t]*[^\s,}\]]", re.MULTILINE)
 _LINE = re.compile(rb"^\r*[^\r\n]", re.MULTILINE)  # a line that is not empty
-_OPTIONS = frozenset({"delimiter", "quote", "escape", "header", "columns", "nulls", "multiline"})
+CSV_OPTIONS = (
+    "delimiter", "quote", "escape", "header", "columns", "nulls", "multiline", "encoding",
+)  # fmt: skip
+_UTF8 = "utf-8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,22 +31,25 @@ class CsvFormat:
     """The syntax of CSV files.
 
     Attributes:
-        delimiter: Separates values.
+        delimiter: Separates values; None to go by the first line of each file.
         quote: Encloses values; None if quotes have no meaning.
         escape: Makes the next character literal.
         header: Whether the first line names the columns.
         columns: Names of the columns, for files without a header or instead of it.
         nulls: Unquoted values that are null.
-        multiline: Whether quoted values may contain line breaks.
+        multiline: Whether quoted values may contain line breaks; None to go by the first lines of
+            each file.
+        encoding: The encoding of the files.
     """
 
-    delimiter: str = ","
+    delimiter: str | None = None
     quote: str | None = '"'
     escape: str | None = None
     header: bool = True
     columns: tuple[str, ...] | None = None
     nulls: tuple[str, ...] = ("",)
-    multiline: bool = False
+    multiline: bool | None = None
+    encoding: str = _UTF8
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> CsvFormat:
@@ -51,13 +58,16 @@ class CsvFormat:
         Raises:
             InvalidArgumentError: If an option has an invalid value.
         """
-        values = {key: value for key, value in options.items() if key in _OPTIONS}
+        values = {key: value for key, value in options.items() if key in CSV_OPTIONS}
         for key in ("columns", "nulls"):
             if key in values:
                 value = values[key]
                 values[key] = (value,) if isinstance(value, str) else tuple(map(str, value))
         for key in ("header", "multiline"):
-            values[key] = _flag(key, values.get(key, getattr(cls(), key)))
+            if key in values:
+                values[key] = _flag(key, values[key])
+        if "encoding" in values:
+            values["encoding"] = _encoding(values["encoding"])
         for key in ("delimiter", "quote", "escape"):
             value = values.get(key)
             if value is not None and (not isinstance(value, str) or len(value.encode()) != 1):
@@ -70,13 +80,18 @@ class CsvFormat:
             )
         return csv
 
+    @property
+    def can_be_cut(self) -> bool:
+        """Whether a file may be read in parts: not if a line break need not end a record."""
+        return self.multiline is not True and self.encoding == _UTF8
+
     def parse_options(self) -> pacsv.ParseOptions:
         """The syntax as PyArrow's options."""
         return pacsv.ParseOptions(
-            delimiter=self.delimiter,
+            delimiter=self.delimiter or ",",
             quote_char=self.quote if self.quote is not None else False,
             escape_char=self.escape if self.escape is not None else False,
-            newlines_in_values=self.multiline,
+            newlines_in_values=bool(self.multiline),
         )
 
     def convert_options(
@@ -99,7 +114,13 @@ class CsvFormat:
         if self.columns is not None:
             return list(self.columns)
         try:
-            names = self._header(line)
+            line.decode()
+            names = self.values(line)
+        except UnicodeDecodeError as error:
+            raise SourceError(
+                f"the header of {path!r} is not valid UTF-8: give the file's encoding, such as "
+                "option encoding='latin-1'"
+            ) from error
         except pa.ArrowException as error:
             raise SourceError(f"the header of {path!r} can't be read: {error}") from error
         doubled = sorted({name for name in names if names.count(name) > 1})
@@ -108,7 +129,8 @@ class CsvFormat:
             raise SourceError(f"the header of {path!r} {what}: fix it, or give option columns")
         return names
 
-    def _header(self, line: bytes) -> list[str]:
+    def values(self, line: bytes) -> list[str]:
+        """The values of a line as text."""
         read = pacsv.ReadOptions(autogenerate_column_names=True, use_threads=False)
         convert = pacsv.ConvertOptions(null_values=[], true_values=[], false_values=[])
         table = pacsv.read_csv(
@@ -154,8 +176,10 @@ class CsvParser:
     def __call__(self, text: bytes) -> pa.RecordBatch:
         if self.csv.quotes(text) % 2:
             raise pa.ArrowInvalid(
-                "a quote is not closed on its line: if values have line breaks, set the option "
-                "multiline"
+                "a quote is not closed"
+                if self.csv.multiline
+                else "a quote is not closed on its line: if values have line breaks, give option "
+                "multiline='true'"
             )
         self._read.block_size = len(text) + 1
         table = pacsv.read_csv(
@@ -164,7 +188,8 @@ class CsvParser:
             parse_options=self._parse,
             convert_options=self._convert,
         )
-        _check_rows(table.num_rows, text)
+        if not self.csv.multiline:
+            _check_rows(table.num_rows, text)
         return fit_batch(_one_batch(table), self.schema)
 
 
@@ -188,6 +213,7 @@ class JsonParser:
         )
 
     def __call__(self, text: bytes) -> pa.RecordBatch:
+        _check_utf8(text)  # Arrow's reader of JSON does not.
         check_objects(text)
         table = pajson.read_json(
             pa.BufferReader(text),
@@ -219,6 +245,15 @@ def check_objects(text: bytes) -> None:
             raise pa.ArrowInvalid("it is not a JSON object")
 
 
+def _check_utf8(text: bytes) -> None:
+    if text.isascii():
+        return
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        raise pa.ArrowInvalid("invalid UTF8 data") from error
+
+
 def _check_rows(rows: int, text: bytes) -> None:
     lines = sum(1 for _ in _LINE.finditer(text))
     if rows != lines:
@@ -238,3 +273,13 @@ def _flag(name: str, value: object) -> bool:
     if isinstance(value, str) and value.lower() in ("true", "false"):
         return value.lower() == "true"
     raise InvalidArgumentError(f"{name} is {value!r}: give true or false")
+
+
+def _encoding(value: object) -> str:
+    try:
+        return codecs.lookup(str(value)).name
+    except (LookupError, ValueError) as error:
+        raise InvalidArgumentError(
+            f"encoding is {value!r}: give one that Python knows, such as 'latin-1', 'cp1252' or "
+            "'utf-16'"
+        ) from error
