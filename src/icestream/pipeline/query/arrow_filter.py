@@ -22,7 +22,6 @@ from pyiceberg.expressions import (
     LessThan,
     LessThanOrEqual,
     NotNull,
-    Reference,
 )
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
@@ -43,9 +42,9 @@ _COMPARISONS: dict[str, Any] = {
     "<": LessThan,
     "<=": LessThanOrEqual,
 }
-_COMPARED = re.compile(r"\(?(\w+) (==|>=|<=|>|<) ([^()]+?)\)?")
-_IS_VALID = re.compile(r"is_valid\((\w+)\)")
-_IS_NULL = re.compile(r"is_null\((\w+), \{nan_is_null=false\}\)")
+_TESTS: dict[str, Any] = {"is_valid": NotNull, "is_null": IsNull}
+_COMPARED = re.compile(r'\(?(\w+) (==|>=|<=|>|<) ("[^"]*"|[^()]+?)\)?')
+_PRESENCE = re.compile(r"(is_valid|is_null)\((\w+)(?:, \{nan_is_null=false\})?\)")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d(?:\.\d{1,6})?)0*(Z?)")
@@ -59,10 +58,13 @@ def iceberg_filter(text: str, schema: Schema) -> BooleanExpression:
         text: The expression, as Arrow prints it.
         schema: The table's schema.
     """
-    result: BooleanExpression = AlwaysTrue()
-    for part in _conjuncts(text):
-        result = And(result, _filter(part, schema))
-    return result
+    if "\\" in text:  # an escape in a literal
+        return AlwaysTrue()
+    parts = [_filter(part, schema) for part in _conjuncts(text)]
+    certain = [part for part in parts if part != AlwaysTrue()]
+    if len(certain) < 2:
+        return certain[0] if certain else AlwaysTrue()
+    return And(*certain)
 
 
 def _conjuncts(text: str) -> Iterator[str]:
@@ -74,7 +76,7 @@ def _conjuncts(text: str) -> Iterator[str]:
     inner, depth, quoted, start = text[1:-1], 0, False, 0
     found = []
     for at, character in enumerate(inner):
-        if character == '"' and inner[at - 1 : at] != "\\":
+        if character == '"':
             quoted = not quoted
         elif not quoted:
             depth += (character in "([{") - (character in ")]}")
@@ -96,7 +98,7 @@ def _is_wrapped(text: str) -> bool:
         return False
     depth, quoted = 0, False
     for at, character in enumerate(text):
-        if character == '"' and text[at - 1] != "\\":
+        if character == '"':
             quoted = not quoted
         elif not quoted:
             depth += (character in "([{") - (character in ")]}")
@@ -106,10 +108,11 @@ def _is_wrapped(text: str) -> bool:
 
 
 def _filter(text: str, schema: Schema) -> BooleanExpression:
-    if match := _IS_VALID.fullmatch(text):
-        return NotNull(Reference(match[1])) if _type_of(match[1], schema) else AlwaysTrue()
-    if match := _IS_NULL.fullmatch(text):
-        return IsNull(Reference(match[1])) if _type_of(match[1], schema) else AlwaysTrue()
+    if match := _PRESENCE.fullmatch(text):
+        if _type_of(match[2], schema) is None:
+            return AlwaysTrue()
+        present: BooleanExpression = _TESTS[match[1]](match[2])
+        return present
     if match := _COMPARED.fullmatch(text):
         kind = _type_of(match[1], schema)
         literal = None if kind is None else _literal(match[3], kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -27,7 +28,6 @@ from icestream.write.rules.duckdb_query import refuse_small_memory
 
 _ROWS = 16_384
 _MOST_THREADS = 4
-_PART = re.compile(r'\s*(?:"((?:[^"]|"")*)"|(\w+))\s*(\.?)')
 _EXCERPT = re.compile(r"\n\s*LINE \d+:.*", re.DOTALL)  # the place in the query, on its own lines
 _FILE = re.compile(r"[/*?]|\.(csv|parquet|json|jsonl|ndjson|arrow|tsv|gz|zst)$", re.IGNORECASE)
 
@@ -138,14 +138,34 @@ class TableQuery:
     def _register(self, sql: str) -> tuple[str, ...]:
         """Create a view for each table that the query names."""
         loaded: dict[tuple[str, ...], str] = {}
-        for text in sorted(self._connection.get_table_names(sql, qualified=True)):
-            parts = _parts(text)
-            if parts in loaded or (len(parts) == 1 and _FILE.search(parts[0])):
+        for parts in self._names(sql):
+            if len(parts) == 1 and _FILE.search(parts[0]):
                 continue  # DuckDB itself reads files
             name = ".".join(parts)
-            self._create_view(parts, self._load(parts, name), name)
+            self._create_view(parts, self._load(parts, name))
             loaded[parts] = name
         return tuple(loaded.values())
+
+    def _names(self, sql: str) -> list[tuple[str, ...]]:
+        """The names of the tables in the query, without those that it defines."""
+        statement = "SELECT json_serialize_sql(?::VARCHAR)"
+        ((text,),) = self._connection.execute(statement, [sql]).fetchall()
+        found: dict[tuple[str, ...], None] = {}
+        defined: set[str] = set()
+        waiting = [json.loads(text)]
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, list):
+                waiting += node
+            elif isinstance(node, dict):
+                waiting += node.values()
+                if node.get("type") == "BASE_TABLE":
+                    parts = (node.get(f"{each}_name") for each in ("catalog", "schema", "table"))
+                    found[tuple(part for part in parts if part)] = None
+                defined |= {
+                    entry["key"].lower() for entry in node.get("cte_map", {}).get("map", ())
+                }
+        return sorted(each for each in found if len(each) > 1 or each[0].lower() not in defined)
 
     def _load(self, parts: tuple[str, ...], name: str) -> Table:
         if len(parts) == 1:
@@ -160,12 +180,7 @@ class TableQuery:
             return load_table(".".join(parts[1:]), self._catalog)
         return load_table(name, self._catalog)
 
-    def _create_view(self, parts: tuple[str, ...], table: Table, name: str) -> None:
-        if len(parts) > 3:
-            raise InvalidArgumentError(
-                f"the query names {name!r}, and DuckDB takes at most three parts: put the "
-                f'namespace into quotes, as in "{".".join(parts[:-1])}".{parts[-1]}'
-            )
+    def _create_view(self, parts: tuple[str, ...], table: Table) -> None:
         quarter = max(1, self._budget.limit_bytes // 4)
         if not self._datasets:
             self._scan_budget = MemoryBudget(quarter, whole=self._budget)
@@ -216,17 +231,6 @@ def _duckdb() -> Any:
             "SQL over tables needs DuckDB: pip install 'icestream[duckdb]'"
         ) from error
     return duckdb
-
-
-def _parts(text: str) -> tuple[str, ...]:
-    """The parts of a table's name, which DuckDB may follow with an alias or a sample."""
-    parts: list[str] = []
-    at, dot = 0, "."
-    while dot and (match := _PART.match(text, at)):
-        quoted, plain, dot = match.groups()
-        parts.append(plain if quoted is None else quoted.replace('""', '"'))
-        at = match.end()
-    return tuple(parts)
 
 
 def _quoted(name: str) -> str:
