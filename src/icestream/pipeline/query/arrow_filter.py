@@ -74,7 +74,7 @@ def _conjuncts(text: str) -> Iterator[str]:
         yield text
         return
     inner, depth, quoted, start = text[1:-1], 0, False, 0
-    found = []
+    parts = []
     for at, character in enumerate(inner):
         if character == '"':
             quoted = not quoted
@@ -83,12 +83,12 @@ def _conjuncts(text: str) -> Iterator[str]:
             if depth == 0 and inner.startswith(" or ", at):
                 return  # one of the two suffices, so that nothing is certain
             if depth == 0 and inner.startswith(" and ", at):
-                found.append(inner[start:at])
+                parts.append(inner[start:at])
                 start = at + len(" and ")
-    if not found:
+    if not parts:
         yield text
         return
-    for part in (*found, inner[start:]):
+    for part in (*parts, inner[start:]):
         yield from _conjuncts(part)
 
 

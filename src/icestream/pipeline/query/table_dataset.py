@@ -79,12 +79,14 @@ class TableDataset(ds.Dataset):  # type: ignore[misc, unused-ignore]
             try:
                 for batch in reading:
                     if row_filter is not None:
-                        found = pa.Table.from_batches([batch]).filter(row_filter).to_batches()
+                        matching = pa.Table.from_batches([batch]).filter(row_filter).to_batches()
                     else:
-                        found = [batch]
-                    for rows in found:
+                        matching = [batch]
+                    for rows in matching:
                         yield rows.select(names)
-                    del batch, found
+                    del batch, matching
+            except GeneratorExit:  # DuckDB needs no more rows
+                raise
             except BaseException as error:
                 self._failed(error)
                 raise

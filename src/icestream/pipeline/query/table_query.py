@@ -28,6 +28,7 @@ from icestream.write.rules.duckdb_query import refuse_small_memory
 
 _ROWS = 16_384
 _MOST_THREADS = 4
+_THREAD_BYTES = 64 << 20
 _EXCERPT = re.compile(r"\n\s*LINE \d+:.*", re.DOTALL)  # the place in the query, on its own lines
 _FILE = re.compile(r"[/*?]|\.(csv|parquet|json|jsonl|ndjson|arrow|tsv|gz|zst)$", re.IGNORECASE)
 
@@ -118,13 +119,17 @@ class TableQuery:
             config={
                 "memory_limit": f"{self._duckdb_bytes}B",
                 "temp_directory": str(folder.path),
-                "threads": str(min(cores(), _MOST_THREADS)),
+                "threads": str(self._threads()),
                 "python_enable_replacements": "false",
             },
         )
         self._stack.callback(connection.close)
         connection.execute("SET TimeZone = 'UTC'")
         return connection
+
+    def _threads(self) -> int:
+        """The number of threads: each needs memory of its own to sort or group rows."""
+        return max(1, min(cores(), _MOST_THREADS, self._duckdb_bytes // _THREAD_BYTES))
 
     def _check(self, sql: str) -> None:
         statements = self._connection.extract_statements(sql)
@@ -150,7 +155,7 @@ class TableQuery:
         """The names of the tables in the query, without those that it defines."""
         statement = "SELECT json_serialize_sql(?::VARCHAR)"
         ((text,),) = self._connection.execute(statement, [sql]).fetchall()
-        found: dict[tuple[str, ...], None] = {}
+        names: dict[tuple[str, ...], None] = {}
         defined: set[str] = set()
         waiting = [json.loads(text)]
         while waiting:
@@ -161,11 +166,11 @@ class TableQuery:
                 waiting += node.values()
                 if node.get("type") == "BASE_TABLE":
                     parts = (node.get(f"{each}_name") for each in ("catalog", "schema", "table"))
-                    found[tuple(part for part in parts if part)] = None
+                    names[tuple(part for part in parts if part)] = None
                 defined |= {
                     entry["key"].lower() for entry in node.get("cte_map", {}).get("map", ())
                 }
-        return sorted(each for each in found if len(each) > 1 or each[0].lower() not in defined)
+        return sorted(each for each in names if len(each) > 1 or each[0].lower() not in defined)
 
     def _load(self, parts: tuple[str, ...], name: str) -> Table:
         if len(parts) == 1:
@@ -214,6 +219,7 @@ class TableQuery:
             return stopped[0]
         text = " ".join(_EXCERPT.sub("", str(error)).split())
         if "Out of Memory" in text:
+            text = text.partition(" Possible solutions")[0]
             return over_limit(
                 f"the query needs more than DuckDB's half of the memory ({text})",
                 needed_bytes=4 * self._duckdb_bytes,

@@ -105,7 +105,7 @@ def test_errors_of_the_scan_keep_their_type(catalog: SqlCatalog, table: Table) -
 def test_the_limit_is_kept_or_named(catalog: SqlCatalog, table: Table) -> None:
     with pytest.raises(ice.MemoryBudgetError, match="a query needs"):
         _rows(catalog, "SELECT * FROM db.t", memory="1MB")
-    sql = "SELECT list(a || repeat('x', 1000)) AS n FROM range(1000000) t(a)"
+    sql = "SELECT list(a || id || repeat('x', 1000)) AS n FROM range(1000000) t(a), db.t"
     with pytest.raises(ice.MemoryBudgetError, match="DuckDB's half") as raised:
         _rows(catalog, sql, memory="40MB")
     assert raised.value.limit_bytes <= 40_000_000 < raised.value.needed_bytes

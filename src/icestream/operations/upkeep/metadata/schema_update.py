@@ -47,9 +47,9 @@ class SchemaUpdate:
         drop: Columns to drop. Their values become invisible; the files keep them.
     """
 
-    add: Mapping[str, str] = field(default_factory=dict)
-    rename: Mapping[str, str] = field(default_factory=dict)
-    widen: Mapping[str, str] = field(default_factory=dict)
+    add: Mapping[str, str] = field(default_factory=dict, repr=False)
+    rename: Mapping[str, str] = field(default_factory=dict, repr=False)
+    widen: Mapping[str, str] = field(default_factory=dict, repr=False)
     drop: Sequence[str] = ()
 
     def changes(self) -> Iterator[Callable[[UpdateSchema], object]]:
