@@ -139,7 +139,12 @@ class Purge:
             )
 
     def delete(self) -> None:
-        """Delete the files: data first, so that the metadata can still name what is left."""
+        """Delete the files: data first, so that the metadata can still name what is left.
+
+        Raises:
+            CatalogError: If another table has come to the folders since `look`. No file is deleted.
+        """
+        self._refuse_new_tables()
         for is_metadata in (False, True):
             for files in self._files.chunks():
                 self._delete([f for f in files if self._is_metadata(f) == is_metadata])
@@ -183,20 +188,37 @@ class Purge:
 
     def _refuse_other_tables(self) -> None:
         """Refuse if a table of the catalog has a folder, or refers to a file, in the folders."""
-        tables = CatalogTables(self._table)
-        for seen in tables.all():
-            other = tables.load(seen.name)  # the current version
-            if other is None:
-                continue
-            name = ".".join(seen.name)
-            locations = load_location_provider(other.location(), other.metadata.properties)
-            folders = (other.location(), locations.data_path, locations.metadata_path)
-            keys = [folder_key(folder) for folder in folders]
-            if any(overlaps(key, own.key) for key in keys for own in self._folders):
+        for other in self._other_tables():
+            name = ".".join(other.name())
+            if self._overlaps(other):
                 raise self._refused(f"{name} of the same catalog has files in the same folders")
             path = next(self._shared_paths(other), None)
             if path is not None:
                 raise self._refused(f"{name} of the same catalog refers to {path}")
+
+    def _refuse_new_tables(self) -> None:
+        """Refuse if a table has come to these folders since `look`, such as a renamed one."""
+        catalog, name = self._table.catalog, self._table.name()
+        again = [catalog.load_table(name)] if catalog.table_exists(name) else []
+        for other in (*again, *self._other_tables()):
+            if self._overlaps(other):
+                raise CatalogError(
+                    f"{self._name} was dropped, but its files stay: meanwhile, the table "
+                    f"{'.'.join(other.name())} has come to the same folders"
+                )
+
+    def _other_tables(self) -> Iterator[Table]:
+        tables = CatalogTables(self._table)
+        for seen in tables.all():
+            other = tables.load(seen.name)  # the current version
+            if other is not None:
+                yield other
+
+    def _overlaps(self, other: Table) -> bool:
+        locations = load_location_provider(other.location(), other.metadata.properties)
+        folders = (other.location(), locations.data_path, locations.metadata_path)
+        keys = [folder_key(folder) for folder in folders]
+        return any(overlaps(key, own.key) for key in keys for own in self._folders)
 
     def _shared_paths(self, other: Table) -> Iterator[str]:
         """The files in this table's folders that another table refers to."""

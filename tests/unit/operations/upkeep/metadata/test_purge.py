@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 import icestream as ice
-from icestream.operations.upkeep.metadata.table_entry import drop_table
+from icestream.operations.upkeep.metadata.table_entry import drop_table, rename_table
 from tests.support.loads import ids, make_table, rows_of
+from tests.support.rest_catalog import rest_catalog
 from tests.support.s3 import make_s3_catalog, s3_server
 from tests.support.stored import folder_of, leave_a_write, stored_files
 from tests.support.tables import data_file_paths, make_catalog
@@ -117,6 +119,43 @@ def test_older_versions_that_the_table_has_forgotten_are_deleted(catalog: SqlCat
         ice.append(table, ids(number, number + 1))
     assert len(table.metadata.metadata_log) == 1
     assert drop_table(table, purge=True).files_left == 0
+
+
+def test_a_table_that_comes_to_the_folders_meanwhile_keeps_its_files(
+    catalog: SqlCatalog, table: Table
+) -> None:
+    files = stored_files(folder_of(table))
+    drop = catalog.drop_table
+    for name in ("db.copy", "db.t"):
+
+        def drop_and_register(dropped: object, name: str = name) -> None:
+            drop(dropped)  # type: ignore[arg-type]
+            catalog.register_table(name, table.metadata_location)
+
+        with (
+            mock.patch.object(catalog, "drop_table", drop_and_register),
+            pytest.raises(ice.CatalogError, match="its files stay: meanwhile"),
+        ):
+            drop_table(catalog.load_table("db.t"), purge=True)
+        assert stored_files(folder_of(table)) == files
+        catalog.drop_table(name)
+        catalog.register_table("db.t", table.metadata_location)
+    assert rows_of(catalog.load_table("db.t")) == [(0, 0), (1, 0), (2, 0)]
+
+
+def test_a_table_of_a_rest_catalog_is_renamed_and_purged(tmp_path: Path) -> None:
+    with rest_catalog(tmp_path) as (_, catalog):
+        table = make_table(catalog)
+        ice.append(table, ids(0, 1))
+        renamed = rename_table(table, "db.new")
+        with pytest.raises(ice.InvalidArgumentError, match="has no namespace 'nope'"):
+            rename_table(renamed, "nope.t")
+        make_table(catalog, "db.other")
+        with pytest.raises(ice.InvalidArgumentError, match=r"there is a table 'db\.other'"):
+            rename_table(renamed, "db.other")
+        assert drop_table(renamed, purge=True).files_left == 0
+        assert not catalog.table_exists("db.new")
+        assert not folder_of(renamed).exists()
 
 
 def test_files_on_an_object_store_are_deleted(tmp_path: Path) -> None:
