@@ -20,6 +20,9 @@ _OPTIONS = "|".join(MERGE_RULES) + (
 )
 _ARGUMENT = re.compile(rf"(?<![\w./'\"-])({_OPTIONS})=(['\"]?)([\w.*-]*)\2")
 _CALL = re.compile(r"ice\.(compact|orphans|health)\(table(?:, (delete)=True)?\)")
+_NEW_BRANCH = re.compile(
+    r"(\S+) has no branch '(.*?)': create it first with table\.manage_snapshots\(\)\S+"
+)
 _LIMIT = re.compile(r"\braise memory\b")
 _FLAG = re.compile(r"\b(incremental|only_catalog)=True")
 _DROPPED = re.compile(r"\bdropped=\['([\w-]+)'\]")
@@ -120,6 +123,9 @@ def in_options(message: str, table: str | None = None) -> str:
     """Write Python calls and arguments in a message as commands and options, on one line."""
     text = " ".join(message.split())
     text = _CALL.sub(lambda match: _command(match, table or "NAME"), text)
+    text = _NEW_BRANCH.sub(
+        r"\1 has no branch '\2': create it first with `icestream branch create \1 \2`", text
+    )
     text = _LIMIT.sub("raise --memory", text)
     text = _DROPPED.sub(r"--dropped \1", text)
     text = _FLAG.sub(lambda match: f"--{match.group(1).replace('_', '-')}", text)

@@ -17,10 +17,11 @@ from icestream.catalogs.lookup import load_table, open_catalog
 from icestream.errors import (
     IcestreamError,
     InvalidArgumentError,
+    MemoryBudgetError,
     MissingExtraError,
     ScanClosedError,
 )
-from icestream.memory.budget import MemoryBudget, over_limit
+from icestream.memory.budget import MemoryBudget, format_bytes, over_limit
 from icestream.memory.machine import cores
 from icestream.memory.scratch_folder import ScratchFolder
 from icestream.pipeline.query.table_dataset import TableDataset
@@ -65,6 +66,7 @@ class TableQuery:
         self._errors: list[BaseException] = []
         self._datasets: dict[str, TableDataset] = {}
         self._duckdb_bytes = budget.limit_bytes // 2
+        self._scan_budget = MemoryBudget(max(1, budget.limit_bytes // 4), whole=budget)
         try:
             self._connection = self._connected()
             self._check(sql)
@@ -177,18 +179,15 @@ class TableQuery:
             raise InvalidArgumentError(
                 f"the query names the table {name!r}: include the namespace, as in shop.{name}"
             )
+        if len(parts) > 2 and parts[0] == self._catalog.name:
+            return load_table(".".join(parts[1:]), self._catalog)
         if len(parts) > 2 and parts[0] in {*list_catalogs(), *Config().get_known_catalogs()}:
             other = open_catalog(parts[0])
             self._stack.callback(other.close)
             return load_table(".".join(parts[1:]), other)
-        if len(parts) > 2 and parts[0] == self._catalog.name:
-            return load_table(".".join(parts[1:]), self._catalog)
         return load_table(name, self._catalog)
 
     def _create_view(self, parts: tuple[str, ...], table: Table) -> None:
-        quarter = max(1, self._budget.limit_bytes // 4)
-        if not self._datasets:
-            self._scan_budget = MemoryBudget(quarter, whole=self._budget)
         dataset = TableDataset(table, self._scan_budget, self._errors.append)
         view = f"__icestream_{len(self._datasets)}"
         self._datasets[view] = dataset
@@ -213,7 +212,7 @@ class TableQuery:
         """The error of a scan if one failed, or else the one of DuckDB as an error of ours."""
         own = [each for each in self._errors if isinstance(each, (IcestreamError, OSError))]
         if own:
-            return own[0]
+            return self._of_the_whole(own[0]) if isinstance(own[0], MemoryBudgetError) else own[0]
         stopped = [each for each in self._errors if not isinstance(each, Exception)]
         if stopped:
             return stopped[0]
@@ -227,6 +226,17 @@ class TableQuery:
                 otherwise="filter the rows, or aggregate fewer groups",
             )
         return InvalidArgumentError(f"the query failed: {text}")
+
+    def _of_the_whole(self, error: MemoryBudgetError) -> MemoryBudgetError:
+        """The error of a scan, as one about the whole limit."""
+        needed = 4 * error.needed_bytes
+        return MemoryBudgetError(
+            f"{error}. A query reads tables with a quarter of its limit, which is "
+            f"{format_bytes(self._budget.limit_bytes)}: in total, raise memory to "
+            f"{format_bytes(needed)} or more",
+            needed_bytes=needed,
+            limit_bytes=self._budget.limit_bytes,
+        )
 
 
 def _duckdb() -> Any:

@@ -46,3 +46,11 @@ def test_a_dry_run_counts_the_rows_and_keeps_them(orders: Table, run: Run) -> No
     assert {name: done[name] for name in planned} == planned
     assert planned["rows_deleted"] == 610
     assert set(done) == set(document)
+
+
+def test_a_missing_branch_is_answered_with_the_command_that_creates_it(
+    orders: Table, run: Run
+) -> None:
+    shown = run("delete", "shop.orders", "--where", "id < 10", "--branch", "audit")
+    assert shown.exit_code == 2
+    assert "`icestream branch create shop.orders audit`" in shown.stderr

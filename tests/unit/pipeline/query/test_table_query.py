@@ -111,6 +111,17 @@ def test_the_limit_is_kept_or_named(catalog: SqlCatalog, table: Table) -> None:
     assert raised.value.limit_bytes <= 40_000_000 < raised.value.needed_bytes
 
 
+def test_a_table_that_needs_more_names_the_whole_limit(catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "db.wide")
+    wide = pa.table({"id": [1], "part": [1], "text": ["x" * 20_000_000]})
+    ice.append(table, wide)
+    with pytest.raises(ice.MemoryBudgetError, match="in total, raise memory to") as raised:
+        _rows(catalog, "SELECT length(text) AS n FROM db.wide", memory="40MB")
+    needed = raised.value.needed_bytes
+    rows = _rows(catalog, "SELECT length(text) AS n FROM db.wide", memory=f"{needed}")
+    assert rows == [{"n": 20_000_000}]
+
+
 def test_without_duckdb_the_error_names_the_extra(catalog: SqlCatalog) -> None:
     real = builtins.__import__
 

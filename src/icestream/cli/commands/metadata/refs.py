@@ -158,7 +158,7 @@ def _create(
 
     if at is not None and from_ is not None:
         raise click.UsageError("--at and --from both say where to start: pass one of them")
-    with settings.open_table(table) as opened:
+    with settings.open_table(table) as opened, settings.changing(opened):
         snapshot_id = create_ref(opened, name, kind, snapshot_id=at, at=from_, retention=retention)
     _show(settings, table, kind, name, "created", snapshot_id)
 
@@ -166,7 +166,7 @@ def _create(
 def _delete(settings: Settings, table: str, name: str, kind: Kind) -> None:
     from icestream.operations.upkeep.metadata.refs import delete_ref
 
-    with settings.open_table(table) as opened:
+    with settings.open_table(table) as opened, settings.changing(opened):
         snapshot_id = delete_ref(opened, name, kind)
     _show(settings, table, kind, name, "deleted", snapshot_id)
 
@@ -259,7 +259,7 @@ def _publish_branch(settings: Settings, table: str, name: str, onto: str, delete
     """
     from icestream.operations.upkeep.metadata.refs import publish_branch
 
-    with settings.open_table(table) as opened:
+    with settings.open_table(table) as opened, settings.changing(opened):
         done = publish_branch(opened, name, onto=onto, delete=delete)
     before = None if done.previous_snapshot_id is None else str(done.previous_snapshot_id)
     _show(
@@ -280,7 +280,7 @@ def _rename_branch(settings: Settings, table: str, name: str, new_name: str) -> 
     """Rename the branch NAME of TABLE to NEW_NAME, in one commit."""
     from icestream.operations.upkeep.metadata.refs import rename_branch
 
-    with settings.open_table(table) as opened:
+    with settings.open_table(table) as opened, settings.changing(opened):
         snapshot_id = rename_branch(opened, name, new_name)
     _show(settings, table, "branch", name, "renamed", snapshot_id, new_name=new_name)
 

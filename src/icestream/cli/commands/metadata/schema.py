@@ -52,7 +52,7 @@ def schema(
     from icestream.operations.upkeep.metadata.schema_update import SchemaUpdate, update_schema
 
     changes = bool(add or rename or widen or drop)
-    with settings.open_table(table) as opened:
+    with settings.open_table(table) as opened, settings.changing(opened):
         shown = opened.schema()
         if changes:
             wanted = SchemaUpdate(add=dict(add), rename=dict(rename), widen=dict(widen), drop=drop)

@@ -57,7 +57,9 @@ def drop(
     """
     from icestream.operations.upkeep.metadata.table_entry import drop_table
 
-    with settings.open_table(table) as opened:
+    if not purge and (dropped or only_catalog):
+        raise click.UsageError("--dropped and --only-catalog are about --purge: pass it, too")
+    with settings.open_table(table) as opened, settings.changing(opened):
         if not yes and not dry_run:
             _confirm(table, purge=purge)
         report = drop_table(
@@ -117,7 +119,7 @@ def rename(settings: Settings, table: str, new_name: str) -> None:
     """Rename TABLE to NEW_NAME, in a namespace that exists. Its files stay where they are."""
     from icestream.operations.upkeep.metadata.table_entry import rename_table
 
-    with settings.open_table(table) as opened:
+    with settings.open_table(table) as opened, settings.changing(opened):
         renamed = rename_table(opened, new_name)
     location = renamed.location()
     settings.show(

@@ -209,8 +209,8 @@ class Purge:
 
     def _other_tables(self) -> Iterator[Table]:
         tables = CatalogTables(self._table)
-        for seen in tables.all():
-            other = tables.load(seen.name)  # the current version
+        for name in tables.names():
+            other = tables.load(name)
             if other is not None:
                 yield other
 
