@@ -17,6 +17,7 @@ from icestream.memory.budget import MemoryBudget
 from icestream.pipeline.query.table_query import TableQuery
 from tests.support.loads import ids, make_table
 from tests.support.stored import folder_of
+from tests.support.tables import all_types_rows, all_types_schema
 
 
 @pytest.fixture
@@ -59,6 +60,36 @@ def test_columns_and_filters_reach_the_scan(catalog: SqlCatalog, table: Table) -
         assert (query.tables, query.files_read) == (("db.t",), 1)
         (scan,) = next(iter(query._datasets.values())).scans
         assert scan.schema.names == ["id", "part"]
+
+
+def test_values_and_filters_of_all_types_are_those_of_the_rows(catalog: SqlCatalog) -> None:
+    import duckdb
+
+    table = catalog.create_table("db.kinds", all_types_schema())
+    ice.append(table, all_types_rows(50))
+    rows = ice.scan(table).to_reader().read_all()
+    conditions = [
+        f"\"{field.name}\" {comparison} '{value}'"
+        for field in rows.schema
+        if not pa.types.is_nested(field.type) and "binary" not in str(field.type)
+        for value in [each for each in rows[field.name].to_pylist() if each is not None][:1]
+        for comparison in ("=", "<", ">=")
+    ]
+    assert len(conditions) > 40
+    sql = " UNION ALL ".join(
+        f"SELECT {number} AS number, count(*) AS matches FROM db.kinds WHERE {condition}"
+        for number, condition in enumerate(conditions)
+    )
+    with duckdb.connect() as plain:
+        plain.execute("SET TimeZone = 'UTC'; CREATE SCHEMA db")
+        plain.register("kinds", rows)
+        plain.execute("CREATE VIEW db.kinds AS SELECT * FROM temp.kinds")
+        expected = dict(plain.sql(sql).fetchall())
+        shown = plain.sql("SELECT * FROM db.kinds").fetchall()
+    counted = {row["number"]: row["matches"] for row in _rows(catalog, sql, memory="256MB")}
+    assert counted == expected
+    read = _rows(catalog, "SELECT * FROM db.kinds")
+    assert [str(row["id"]) for row in read] == [str(row[0]) for row in shown]
 
 
 def test_files_need_no_catalog(catalog: SqlCatalog, tmp_path: Any) -> None:
