@@ -60,13 +60,22 @@ def group(
 ) -> CommandGroup:
     """Put commands behind one name. Their examples are also those of the group."""
 
-    def nothing() -> None:
-        """Only the commands of the group do anything."""
+    @click.pass_context
+    def help_without_command(ctx: click.Context) -> None:
+        """Show the help if no command of the group is named."""
+        if ctx.invoked_subcommand is None:
+            click.echo(ctx.get_help(), err=True)
+            ctx.exit(2)
 
     examples = [line for each in commands for line in getattr(each, "examples", ())]
-    function = shared_options(nothing, memory=False)
+    function = shared_options(help_without_command, memory=False)
     decorator = click.group(
-        name, cls=CommandGroup, examples=examples, short_help=short_help, help=help
+        name,
+        cls=CommandGroup,
+        examples=examples,
+        short_help=short_help,
+        help=help,
+        invoke_without_command=True,
     )
     result: CommandGroup = decorator(function)
     for each in commands:

@@ -61,6 +61,7 @@ def test_tags_are_listed_with_their_ages(orders: Table, run: Run) -> None:
         ("branch",),
     ):
         assert run(*wrong).exit_code == 2, wrong
+    assert "Commands:" in run("tag").stderr
 
 
 def test_names_are_completed_from_the_table(orders: Table) -> None:
