@@ -34,6 +34,14 @@ class ExampleCommand(click.Command):
                     formatter.write(f"  {example}\n")
 
 
+class CommandGroup(ExampleCommand, click.Group):
+    """Commands behind one name, such as `branch list` and `branch create`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """List the commands in the order in which they were added."""
+        return list(self.commands)
+
+
 def command(
     name: str, *, examples: Sequence[str], memory: bool = False, **settings: Any
 ) -> Callable[[Command], click.Command]:
@@ -53,6 +61,34 @@ def command(
         return result
 
     return decorate
+
+
+def group(
+    name: str, *, short_help: str, help: str, commands: Sequence[click.Command]
+) -> CommandGroup:
+    """Put commands behind one name. Their examples are also those of the group."""
+
+    @click.pass_context
+    def help_without_command(ctx: click.Context) -> None:
+        """Show the help if no command of the group is named."""
+        if ctx.invoked_subcommand is None:
+            click.echo(ctx.get_help(), err=True)
+            ctx.exit(2)
+
+    examples = [line for each in commands for line in getattr(each, "examples", ())]
+    function = shared_options(help_without_command, memory=False)
+    decorator = click.group(
+        name,
+        cls=CommandGroup,
+        examples=examples,
+        short_help=short_help,
+        help=help,
+        invoke_without_command=True,
+    )
+    result: CommandGroup = decorator(function)
+    for each in commands:
+        result.add_command(each)
+    return result
 
 
 def shared_options(function: Command, *, memory: bool) -> Command:

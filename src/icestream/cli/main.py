@@ -24,9 +24,14 @@ from icestream.cli.commands.demo import demo
 from icestream.cli.commands.health import health
 from icestream.cli.commands.load import load
 from icestream.cli.commands.merge import merge
+from icestream.cli.commands.metadata.history import rollback, snapshots
+from icestream.cli.commands.metadata.refs import branch, tag
+from icestream.cli.commands.metadata.schema import schema
+from icestream.cli.commands.metadata.table_entry import drop, rename
 from icestream.cli.commands.orphans import orphans
 from icestream.cli.commands.run import run
 from icestream.cli.commands.scan import explain, scan
+from icestream.cli.commands.sql import sql
 from icestream.cli.commands.tables import tables
 from icestream.cli.exit_codes import ExitCode, exit_code_of, is_disk_full
 from icestream.cli.help_screen import (
@@ -184,8 +189,8 @@ def completion(ctx: click.Context, settings: Settings, shell: str) -> None:
 
 
 for _each in (
-    tables, load, run, scan, explain, merge, delete, compact, orphans, health, demo, bench,
-    completion,
+    tables, load, run, scan, sql, explain, merge, delete, compact, orphans, health, snapshots,
+    rollback, branch, tag, schema, rename, drop, demo, bench, completion,
 ):  # fmt: skip
     cli.add_command(_each)
 

@@ -23,6 +23,7 @@ def delete(
     branch: str | None = None,
     properties: Mapping[str, str] | None = None,
     load_id: str | None = None,
+    dry_run: bool = False,
 ) -> WriteReport:
     """Delete the rows for which a filter is true, as exactly one snapshot.
 
@@ -38,6 +39,8 @@ def delete(
         branch: The branch that gets the snapshot; it must exist.
         properties: Properties for the snapshot's summary.
         load_id: Identifies this delete: a second call with the same id does nothing.
+        dry_run: Whether to count what would change, and write and commit nothing. The report has
+            the rows to delete and the files to remove or rewrite.
 
     Returns:
         A report.
@@ -45,5 +48,7 @@ def delete(
     Raises:
         CommitConflictError: If concurrent commits added or deleted rows that affect this delete.
     """
-    options = WriteOptions(memory=memory, branch=branch, properties=properties, load_id=load_id)
+    options = WriteOptions(
+        memory=memory, branch=branch, properties=properties, load_id=load_id, dry_run=dry_run
+    )
     return WriteOperation(table, Operation.DELETE, MatchingRemoved(where), options).run(iter(()))

@@ -68,6 +68,8 @@ class WriteOperation:
         is unchanged and the new files are deleted, unless the commit may have happened.
         """
         self.options.check()
+        if self.options.dry_run:
+            return self._run_stream(source)
         with self._observed() as observed:
             report = run_again(
                 lambda: self._run_stream(source),
@@ -128,18 +130,19 @@ class WriteOperation:
         in_flight.take_over(before.files, owned=owned)
         budgets = Budgets.of(as_budget(self.options.memory), shares=self.changes.shares)
         columns = stream.schema and self.intake.columns(stream.schema, target)
+        dry_run = self.options.dry_run
+        mark = _no_marker if dry_run else in_flight.mark
         writer = TableWriter(
             target,
             arrow_schema=columns or schema_to_pyarrow(target.schema),
             schema_mode=self.options.schema_mode,
             budget=budgets.write,
-            before_write=in_flight.mark,
+            before_write=mark,
+            dry_run=dry_run,
         )
         committed = None
         try:
-            base = Base(
-                target, head_id, branch, self.operation, budgets, before.files, in_flight.mark
-            )
+            base = Base(target, head_id, branch, self.operation, budgets, before.files, mark)
             self.intake.take(stream, base, writer)
             if self.intake.looks_late:
                 base = _newest(base, landing.refresh())
@@ -148,7 +151,9 @@ class WriteOperation:
             in_flight.add(file.path for file in written.files)
             in_flight.add(file.file_path for file in written.deletes)
             change = self._change(writer, written, before, applied, base, schema)
-            if change.changes_something:
+            if dry_run:
+                pass
+            elif change.changes_something:
                 if not before.files:  # Those files already have markers.
                     in_flight.mark()  # Even without data files, the commit writes manifests.
                 committed = landing.land(change, in_flight)
@@ -237,6 +242,7 @@ class WriteOperation:
             snapshot_id=committed.snapshot_id if committed else None,
             **asdict(change.counts),
             delete_files_added=len(change.added_deletes),
+            bytes_removed=sum(file.file_size_in_bytes for file in change.removed),
             bytes_spilled=written.bytes_spilled,
             schema_changes=(*writer.plan.changes, *loosened),
             columns_discarded=writer.plan.discarded,
@@ -245,6 +251,10 @@ class WriteOperation:
             peak_bytes_held=budgets.whole.peak_bytes,
             memory_limit_bytes=budgets.whole.limit_bytes,
         )
+
+
+def _no_marker() -> None:
+    """Write no marker: a dry run writes no files."""
 
 
 def _newest(base: Base, metadata: TableMetadata) -> Base:

@@ -28,6 +28,7 @@ class WriteOptions:
         branch: The branch that gets the snapshot; the main branch by default.
         properties: Properties for the snapshot's summary.
         load_id: Identifies the write: a second write with the same id does nothing.
+        dry_run: Whether to report what would change, and write and commit nothing.
     """
 
     memory: int | str | MemoryBudget = DEFAULT_MEMORY
@@ -35,6 +36,7 @@ class WriteOptions:
     branch: str | None = None
     properties: Mapping[str, str] | None = field(default=None, repr=False)
     load_id: str | None = None
+    dry_run: bool = False
 
     def check(self) -> None:
         """Refuse invalid values before anything is looked up.

@@ -23,6 +23,7 @@ class WriteReport:
         files_removed: Data files that the snapshot removed.
         delete_files_added: Position delete files that the snapshot added.
         bytes_written: The size in storage of the added files.
+        bytes_removed: The size in storage of the removed data files.
         bytes_spilled: Bytes that were spilled to temporary files.
         schema_changes: The changes of the table's schema, as text.
         columns_discarded: Columns of the stream that were dropped.
@@ -46,6 +47,7 @@ class WriteReport:
     files_removed: int = 0
     delete_files_added: int = 0
     bytes_written: int = 0
+    bytes_removed: int = 0
     bytes_spilled: int = 0
     schema_changes: tuple[str, ...] = ()
     columns_discarded: tuple[str, ...] = ()

@@ -83,6 +83,35 @@ class _Files(Protocol):
     def abort(self) -> None: ...
 
 
+class _NoFiles:
+    """Counts rows instead of writing them."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self.rows += batch.num_rows
+
+    def close(self) -> list[NewFile]:
+        return []
+
+    def abort(self) -> None:
+        return
+
+
+class _NoDeletes:
+    """Takes positions, and writes no delete files."""
+
+    def add(self, data_file: DataFile, positions: npt.NDArray[np.int64]) -> None:
+        return
+
+    def close(self) -> list[DataFile]:
+        return []
+
+    def abort(self) -> None:
+        return
+
+
 class TableWriter:
     """Writes streams of rows to data files of a table.
 
@@ -94,6 +123,7 @@ class TableWriter:
         before_write: Called each time before rows are written.
         keep_order: Whether the files of an unpartitioned table keep the order of the rows, so that
             one file is filled at a time.
+        dry_run: Whether to count rows, and write no file.
 
     Attributes:
         plan: The change of the table's schema.
@@ -117,6 +147,7 @@ class TableWriter:
         budget: MemoryBudget,
         before_write: Callable[[], None] = lambda: None,
         keep_order: bool = False,
+        dry_run: bool = False,
     ) -> None:
         refuse_unwritable(target)
         self.plan: SchemaPlan = plan_schema(target, arrow_schema, mode=schema_mode)
@@ -131,8 +162,9 @@ class TableWriter:
         self._settings = ParquetSettings.of(target.properties, self.plan.schema)
         self.partitioner = Partitioner(self.plan.schema, target.spec)
         self._pool: EncodePool | None = None
-        self._files: _Files | None = None
-        self._deletes = PositionDeletes(target)
+        self._counted = _NoFiles() if dry_run else None
+        self._files: _Files | None = self._counted
+        self._deletes = _NoDeletes() if dry_run else PositionDeletes(target)
         self._ended = False
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -181,8 +213,11 @@ class TableWriter:
             self.abort()
             raise
         self._ended = True
+        written = Written.of(files)
+        if self._counted is not None:
+            written = replace(written, rows=self._counted.rows)
         return replace(
-            Written.of(files),
+            written,
             deletes=deletes,
             bytes_spilled=getattr(self._files, "spilled_bytes", 0),
             loosened=frozenset().union(*(c.loosened for c in self._conformers.values())),

@@ -38,7 +38,10 @@ def test_every_command_is_in_the_docs() -> None:
 @pytest.mark.parametrize("line", _LINES)
 def test_every_line_is_one_that_icestream_understands(line: str) -> None:
     words = list(takewhile(lambda word: word not in "|>", shlex.split(line)))
-    command = cli.commands[words[1]]
+    command: click.Command = cli.commands[words[1]]
+    if isinstance(command, click.Group):
+        del words[1]
+        command = command.commands[words[1]]
     # --json-schema does its work at once, and exits. What is not understood is a UsageError.
     with (
         suppress(click.exceptions.Exit),

@@ -38,6 +38,9 @@ def test_an_example_runs_as_it_is_written(orders: Table, run: Run, example: str)
     line = example.partition(">")[0] if "completion" in example else example
     program, *arguments = shlex.split(line)
     assert program == "icestream"
+    head = orders.snapshots()[-1].snapshot_id
+    with orders.manage_snapshots() as refs:
+        refs.create_branch(head, "audit").create_tag(head, "v1")
     shown = run(*arguments)
     assert shown.exit_code == 0, shown.stderr
 

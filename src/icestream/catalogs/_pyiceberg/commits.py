@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic_core import PydanticSerializationError
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
+from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.table.update.schema import UpdateSchema
@@ -71,3 +71,22 @@ def evolved_schema(
     for change in changes:
         change(update)
     return update._apply()
+
+
+def schema_updates(
+    table: Table, changes: Iterable[Callable[[UpdateSchema], object]]
+) -> tuple[Schema, tuple[TableUpdate, ...], tuple[TableRequirement, ...]]:
+    """The schema after some changes, and the updates and requirements that commit it.
+
+    Args:
+        table: The table.
+        changes: The changes, applied in order.
+
+    Raises:
+        ValueError: If PyIceberg rejects a change.
+    """
+    update = UpdateSchema(Transaction(table, autocommit=False))
+    for change in changes:
+        change(update)
+    updates, requirements = update._commit()
+    return update._apply(), updates, requirements

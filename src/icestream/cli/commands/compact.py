@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from icestream.cli.command import command
-from icestream.cli.options.change_options import branch_option, snapshot_property_option
+from icestream.cli.options.change_options import (
+    branch_option,
+    dry_run_option,
+    snapshot_property_option,
+)
 from icestream.cli.options.parameters import TableName
 from icestream.cli.options.settings import Settings
 from icestream.cli.output.progress import Counts, Progress
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
     short_help="Combine small files, and remove deleted rows from files.",
     memory=True,
     examples=(
+        "icestream compact shop.orders --dry-run",
         "icestream compact shop.orders",
         "icestream compact shop.orders --where \"day >= '2026-11-01'\" --target-file-size 256MB",
         "icestream compact shop.orders --json",
@@ -44,11 +49,13 @@ if TYPE_CHECKING:
 )
 @branch_option
 @snapshot_property_option
+@dry_run_option
 def compact(
     settings: Settings,
     table: str,
     target_file_size: str | None,
     properties: tuple[tuple[str, str], ...],
+    dry_run: bool,
     **options: Any,
 ) -> None:
     """Rewrite small files, and files with deleted rows, of TABLE into files of the target size.
@@ -71,11 +78,16 @@ def compact(
                 memory=budget,
                 properties=dict(properties),
                 progress=so_far.append,
+                dry_run=dry_run,
                 **options,
             )
     conflicts = [in_options(each, table, catalog=settings.catalog) for each in report.conflicts]
     # The name as the user wrote it, without the catalog.
-    settings.show({**report.to_dict(), "table": table}, lambda: _text(table, report, conflicts))
+    document = {**report.to_dict(), "table": table, "dry_run": dry_run}
+    if dry_run:
+        settings.show(document, lambda: _planned_text(table, report))
+    else:
+        settings.show(document, lambda: _text(table, report, conflicts))
 
 
 def _counts(so_far: list[CompactReport]) -> Counts:
@@ -89,6 +101,21 @@ def _counts(so_far: list[CompactReport]) -> Counts:
         done.files_removed,
         stage=f"group {group:,} of {done.groups:,}",
     )
+
+
+def _planned_text(table: str, report: CompactReport) -> list[str]:
+    if not report.groups and not report.delete_files_removed:
+        return [f"{table}: nothing to rewrite"]
+    figures = pairs(
+        [
+            ("files", f"{report.files_removed:,}, {size(report.bytes_removed)}"),
+            ("rows", f"{report.rows_rewritten:,}, including deleted ones"),
+            ("delete files to remove", report.delete_files_removed or None),
+            ("groups", f"{report.groups:,}, each one snapshot"),
+        ]
+    )
+    head = f"{table}: would rewrite (dry run: nothing was changed)"
+    return [head, *(f"  {line}" for line in figures)]
 
 
 def _text(table: str, report: CompactReport, conflicts: list[str]) -> list[str]:

@@ -9,6 +9,7 @@ import click
 from icestream.cli.command import command
 from icestream.cli.options.change_options import (
     branch_option,
+    dry_run_option,
     load_id_option,
     snapshot_property_option,
 )
@@ -22,6 +23,7 @@ from icestream.cli.output.progress import Counts, Progress
     short_help="Delete the rows that match a filter.",
     memory=True,
     examples=(
+        "icestream delete shop.orders --where \"country = 'NO'\" --dry-run",
         "icestream delete shop.orders --where \"country = 'NO'\"",
         'icestream delete shop.orders --where "price < 1" --json',
     ),
@@ -36,11 +38,13 @@ from icestream.cli.output.progress import Counts, Progress
 @branch_option
 @load_id_option
 @snapshot_property_option
+@dry_run_option
 def delete(
     settings: Settings,
     table: str,
     where: str,
     properties: tuple[tuple[str, str], ...],
+    dry_run: bool,
     **options: Any,
 ) -> None:
     """Delete the rows of TABLE that match a filter, in one snapshot."""
@@ -52,6 +56,12 @@ def delete(
         progress = Progress(f"delete from {table}", Counts, budget, shown=not settings.quiet)
         with settings.changing(opened), progress:
             report = ice.delete(
-                opened, where, memory=budget, properties=dict(properties), **options
+                opened,
+                where,
+                memory=budget,
+                properties=dict(properties),
+                dry_run=dry_run,
+                **options,
             )
-    settings.show({"table": table, **report.to_dict()}, lambda: write_text(table, report))
+    document = {"table": table, **report.to_dict(), "dry_run": dry_run}
+    settings.show(document, lambda: write_text(table, report, dry_run=dry_run))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from icestream.cli.command import command
-from icestream.cli.options.change_options import merge_options, snapshot_options
+from icestream.cli.options.change_options import dry_run_option, merge_options, snapshot_options
 from icestream.cli.options.parameters import Columns, TableName, property_option, reader_values
 from icestream.cli.options.settings import Settings
 from icestream.cli.output.progress import Counts, Progress
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     short_help="Merge files into a table by a key.",
     memory=True,
     examples=(
+        "icestream merge changes.csv --into shop.orders --on id --dry-run",
         "icestream merge changes.csv --into shop.orders --on id",
         "icestream merge changes.csv --into shop.orders --on id --when-not-matched ignore",
         "icestream merge changes.csv --into shop.orders --on id --write-mode merge-on-read --json",
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 @property_option(
     "--option", "reader_options", "Reader option, such as delimiter=; or encoding=latin-1"
 )
+@dry_run_option
 def merge(
     settings: Settings,
     files: tuple[str, ...],
@@ -54,6 +56,7 @@ def merge(
     format_: Any,
     properties: tuple[tuple[str, str], ...],
     reader_options: tuple[tuple[str, str], ...],
+    dry_run: bool,
     **options: Any,
 ) -> None:
     """Merge FILES into a table by a key: update matching rows, insert others, in one snapshot.
@@ -79,8 +82,16 @@ def merge(
             f"merge into {into}", lambda: _counts(source), budget, shown=not settings.quiet
         )
         with settings.changing(table), progress:
-            report = ice.merge(table, source, memory=budget, properties=dict(properties), **options)
-    settings.show({"table": into, **report.to_dict()}, lambda: write_text(into, report))
+            report = ice.merge(
+                table,
+                source,
+                memory=budget,
+                properties=dict(properties),
+                dry_run=dry_run,
+                **options,
+            )
+    document = {"table": into, **report.to_dict(), "dry_run": dry_run}
+    settings.show(document, lambda: write_text(into, report, dry_run=dry_run))
 
 
 def _counts(source: SourceFiles) -> Counts:

@@ -56,6 +56,22 @@ _SCAN_OPTIONS = (
     ),
 )
 _scan_options = partial(add_options, options=_SCAN_OPTIONS)
+_OUTPUT_OPTIONS = (
+    click.option(
+        "-o",
+        "--output",
+        default="-",
+        metavar="FILE",
+        help="Output file (.parquet, .csv, .json with lines, or .arrow), or - for stdout.",
+    ),
+    click.option(
+        "--format",
+        "format_",
+        type=click.Choice(OUTPUT_FORMATS),
+        help="Format of the output.  [default: from the file name]",
+    ),
+)
+output_options = partial(add_options, options=_OUTPUT_OPTIONS)
 
 
 @command(
@@ -70,26 +86,14 @@ _scan_options = partial(add_options, options=_SCAN_OPTIONS)
 )
 @click.argument("table", type=TableName())
 @_scan_options
-@click.option(
-    "-o",
-    "--output",
-    default="-",
-    metavar="FILE",
-    help="Output file (.parquet, .csv, .json with lines, or .arrow), or - for stdout.",
-)
-@click.option(
-    "--format",
-    "format_",
-    type=click.Choice(OUTPUT_FORMATS),
-    help="Format of the output.  [default: from the file name]",
-)
+@output_options
 def scan(settings: Settings, table: str, output: str, format_: str | None, **options: Any) -> None:
     """Write rows of TABLE to a file or to stdout, inside the memory limit.
 
     An output file appears only when it is complete. Without -o, rows go to stdout: as an aligned
     table on a terminal, as CSV in a pipe, or in the JSON document with --json.
     """
-    chosen = _format(settings, output, format_)
+    chosen = output_format(settings, output, format_)
     with settings.open_table(table) as opened:
         budget = settings.budget()
         to_parquet = chosen == "parquet"
@@ -106,7 +110,8 @@ def scan(settings: Settings, table: str, output: str, format_: str | None, **opt
     _print_summary(settings, report, output)
 
 
-def _format(settings: Settings, output: str, format_: str | None) -> str:
+def output_format(settings: Settings, output: str, format_: str | None) -> Any:
+    """Return the format of the output. The format `document` is one JSON document."""
     if output != "-":
         from icestream.cli.output.sinks import format_of
 

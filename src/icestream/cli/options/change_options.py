@@ -19,6 +19,9 @@ load_id_option = click.option(
 snapshot_property_option = property_option(
     "--property", "properties", "Property for the summary of the snapshot"
 )
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Show what would change, and write nothing."
+)
 _SNAPSHOT = (
     click.option(
         "--schema-mode",

@@ -78,10 +78,11 @@ class Settings:
     def changing(self, table: Table) -> Iterator[None]:
         """If the block is interrupted, add a note that says whether the table has changed."""
         before = {snapshot.snapshot_id for snapshot in table.metadata.snapshots}
+        version = table.metadata_location
         try:
             yield
         except (KeyboardInterrupt, SystemExit) as stop:
-            stop.add_note(_after_interrupt(table, before))
+            stop.add_note(_after_interrupt(table, before, version))
             raise
 
     @contextmanager
@@ -120,7 +121,7 @@ def _snapshots(catalog: Catalog, name: str) -> set[int] | None:
     return {each.snapshot_id for each in catalog.load_table(name).metadata.snapshots}
 
 
-def _after_interrupt(table: Table, before: set[int]) -> str:
+def _after_interrupt(table: Table, before: set[int], version: str) -> str:
     name = ".".join(table.name())
     try:
         now = table.refresh().metadata.snapshots
@@ -129,4 +130,6 @@ def _after_interrupt(table: Table, before: set[int]) -> str:
     new = [str(each.snapshot_id) for each in now if each.snapshot_id not in before]
     if new:
         return f"{name} has the new snapshot {', '.join(new)}: see `icestream tables {name}`"
+    if table.metadata_location != version:
+        return f"the metadata of {name} has changed: see `icestream tables {name}`"
     return f"{name} is unchanged"

@@ -42,6 +42,9 @@ _LEAVE_OUT = re.compile(rf"\bleave ({_NAMES}) out\b")
 _RAISE = re.compile(r"\braise memory\b")
 _CALL = re.compile(r"ice\.(compact|orphans|health)\(table(?:, (delete)=True)?\)")
 _READER_OPTION = re.compile(r"\boption (\w+)=(['\"])([\w-]+)\2")
+_NEW_BRANCH = re.compile(
+    r"(\S+) has no branch '(.*?)': create it first with table\.manage_snapshots\(\)\S+"
+)
 _PYTHON = (
     ("table.history() lists", "`icestream tables NAME --json` lists"),
     ("with table.update_spec()", "in Python, with table.update_spec()"),
@@ -77,6 +80,9 @@ def in_options(
     text = " ".join(message.split())
     for python, words in _PYTHON:
         text = text.replace(python, words)
+    text = _NEW_BRANCH.sub(
+        r"\1 has no branch '\2': create it first with `icestream branch create \1 \2`", text
+    )
     text = _CALL.sub(partial(_command, table=table, catalog=catalog, branch=branch), text)
     if command == "run":
         return _ARGUMENT.sub(_key, text)

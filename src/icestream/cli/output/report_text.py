@@ -16,17 +16,25 @@ if TYPE_CHECKING:
 _Figures = list[tuple[str, object]]
 
 
-def write_text(table: str, report: WriteReport) -> list[str]:
+def write_text(table: str, report: WriteReport, *, dry_run: bool = False) -> list[str]:
     """Format the report of a merge or a delete."""
     if report.already_committed:
         head = f"{table}: {_already(None, 'was')}"
         return [head, f"  by snapshot {report.snapshot_id}"]
-    if report.snapshot_id is None:
+    if dry_run:
+        changes = report.rows_inserted or report.rows_updated or report.rows_deleted
+        would = "would change" if changes or report.schema_changes else "no row would change"
+        head = f"{table}: {would} (dry run: nothing was changed)"
+    elif report.snapshot_id is None:
         head = f"{table}: nothing to change, so there is no new snapshot"
     else:
         head = f"{table}: snapshot {report.snapshot_id}"
     figures = _row_figures(report)
-    figures += _file_figures(report, [("delete files added", report.delete_files_added or None)])
+    if dry_run:
+        figures += _planned_figures(report)
+    else:
+        added = report.delete_files_added or None
+        figures += _file_figures(report, [("delete files added", added)])
     if isinstance(report, MergeReport):
         figures += [
             ("files searched", f"{report.files_read:,} ({size(report.bytes_read)})"),
@@ -116,6 +124,15 @@ def _row_figures(report: WriteReport | LoadReport) -> _Figures:
         ("rows updated", report.rows_updated or None),
         ("rows deleted", report.rows_deleted or None),
         ("rows unchanged", report.rows_unchanged or None),
+    ]
+
+
+def _planned_figures(report: WriteReport) -> _Figures:
+    files = f"{report.files_removed:,}, {size(report.bytes_removed)}"
+    return [
+        ("files to rewrite or remove", files if report.files_removed else None),
+        ("schema", "; ".join(report.schema_changes) or None),
+        ("columns left out", ", ".join(report.columns_discarded) or None),
     ]
 
 

@@ -339,6 +339,18 @@ def forget_branch(properties: Mapping[str, str], *, branch: str) -> tuple[TableU
     return (RemovePropertiesUpdate(removals=forgotten),) if forgotten else ()
 
 
+def copy_loads(properties: Mapping[str, str], *, branch: str, onto: str) -> tuple[TableUpdate, ...]:
+    """The update that stores the loads of a branch for another one, if it lacks any."""
+    start = _key(branch, "")
+    copies = {
+        _key(onto, key.removeprefix(start)): value
+        for key, value in properties.items()
+        if key.startswith(start)
+    }
+    missing = {key: value for key, value in copies.items() if key not in properties}
+    return (SetPropertiesUpdate(updates=missing),) if missing else ()
+
+
 def _is_outdated(key: str, branch: str, load_id: str) -> bool:
     """Whether a property belongs to an old batch of the stream whose next batch is committed."""
     coming, stored = batch_of_load(load_id), batch_of_load(key.partition(":")[2])

@@ -67,6 +67,7 @@ def merge(
     branch: str | None = None,
     properties: Mapping[str, str] | None = None,
     load_id: str | None = None,
+    dry_run: bool = False,
 ) -> MergeReport:
     """Merge a stream into a table by a key, as exactly one snapshot.
 
@@ -109,6 +110,8 @@ def merge(
         branch: The branch that gets the snapshot; it must exist.
         properties: Properties for the snapshot's summary.
         load_id: Identifies this merge: a second call with the same id does nothing.
+        dry_run: Whether to count what would change, and write and commit nothing. The whole stream
+            is read, and the rows of the table that match.
 
     Returns:
         A report.
@@ -142,6 +145,7 @@ def merge(
         branch=branch,
         properties=properties,
         load_id=load_id,
+        dry_run=dry_run,
     )
     operation = WriteOperation(
         table, Operation.OVERWRITE, work, write_options, intake=work, verb="merge"

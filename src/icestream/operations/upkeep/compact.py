@@ -48,6 +48,7 @@ def compact(
     branch: str | None = None,
     properties: Mapping[str, str] | None = None,
     progress: Callable[[CompactReport], None] | None = None,
+    dry_run: bool = False,
 ) -> CompactReport:
     """Rewrite small files, and files with deleted rows, into files of the target size.
 
@@ -72,6 +73,9 @@ def compact(
         branch: The branch to compact; the main branch by default.
         properties: Properties for the snapshots' summaries.
         progress: Called with a report before the first group and after each group.
+        dry_run: Whether to report what would be rewritten, and change nothing. Only metadata is
+            read, so the report counts the rows of the files including deleted ones, and no new
+            files.
 
     Returns:
         A report.
@@ -92,6 +96,7 @@ def compact(
         branch=branch,
         properties=properties,
         progress=progress,
+        dry_run=dry_run,
     )
 
 
@@ -136,6 +141,7 @@ def run_compaction(
     properties: Mapping[str, str] | None,
     progress: Callable[[CompactReport], None] | None,
     workers: GroupWorkers | None = None,
+    dry_run: bool = False,
 ) -> CompactReport:
     """`compact`, with workers that rewrite groups; by default this process does."""
     if not isinstance(table, Table):
@@ -158,6 +164,8 @@ def run_compaction(
     )
     with closing(compaction):
         compaction.plan(where, target_file_bytes, min_files)
+        if dry_run:
+            return compaction.planned(budget.limit_bytes)
         for _ in compaction.run():
             if progress is not None:
                 progress(compaction.report(budget.limit_bytes))
@@ -252,6 +260,17 @@ class _Compaction:
     def close(self) -> None:
         """Release the memory of the plan."""
         self._descriptions.close()
+
+    def planned(self, memory_limit_bytes: int) -> CompactReport:
+        """The report of a dry run."""
+        files = (task.file.file_path for group in self._groups for task in group.tasks)
+        totals = self._totals
+        totals.delete_files_removed = len(self._deletes.useless_without(files))
+        for group in self._groups:
+            totals.files_removed += len(group.files)
+            totals.rows_rewritten += group.rows
+            totals.bytes_removed += group.bytes
+        return self.report(memory_limit_bytes)
 
     def run(self) -> Iterator[None]:
         """Rewrite one group per step; skip groups that conflict."""

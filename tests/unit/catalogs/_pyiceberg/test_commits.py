@@ -126,3 +126,14 @@ def test_a_commit_is_sent_once_and_the_table_object_knows_it(tmp_path: Path) -> 
         commits.commit_to_catalog(table, updates, ())
     assert commit.call_count == 1
     catalog.close()
+
+
+def test_schema_updates_are_those_that_pyiceberg_commits(catalog: Catalog) -> None:
+    table = catalog.create_table("db.t", _ROWS.schema)
+    add = [lambda update: update.add_column("name", StringType())]
+    schema, updates, requirements = commits.schema_updates(table, add)
+    assert schema.column_names == ["id", "name"]
+    commits.commit_to_catalog(table, updates, requirements)
+    assert table.refresh().schema() == schema
+    with pytest.raises(ValueError, match="name"):
+        commits.schema_updates(table, add)

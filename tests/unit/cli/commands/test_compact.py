@@ -31,3 +31,16 @@ def test_the_options_of_compact_are_passed_on(orders: Table, run: Run) -> None:
     assert head is not None
     assert head.summary is not None
     assert head.summary.additional_properties["why"] == "test"
+
+
+def test_a_dry_run_says_what_would_be_rewritten(orders: Table, run: Run) -> None:
+    shown = run("compact", "shop.orders", "--dry-run")
+    assert "would rewrite (dry run: nothing was changed)" in shown.stdout
+    planned = json.loads(run("compact", "shop.orders", "--dry-run", "--json").stdout)
+    assert (planned["snapshot_ids"], planned["files_removed"], planned["rows_rewritten"]) == (
+        [],
+        3,
+        1800,
+    )
+    run("compact", "shop.orders")
+    assert run("compact", "shop.orders", "--dry-run").stdout == "shop.orders: nothing to rewrite\n"

@@ -156,3 +156,19 @@ def test_ctrl_c_after_the_commit_says_that_there_is_a_snapshot(
     assert shown.exit_code == 130
     snapshot_id = orders.refresh().metadata.current_snapshot_id
     assert f"shop.orders has the new snapshot {snapshot_id}" in shown.stderr
+
+
+def test_a_dry_run_counts_rows_and_writes_nothing(orders: Table, run: Run) -> None:
+    before = _files(orders)
+    command = ("merge", "changes.csv", "--into", "shop.orders", "--on", "id")
+    shown = run(*command, "--dry-run")
+    lines = [line.split() for line in shown.stdout.splitlines()]
+    assert "dry run: nothing was changed" in shown.stdout
+    assert ["rows", "inserted", "1"] in lines
+    assert ["rows", "updated", "1"] in lines
+    planned = json.loads(run(*command, "--dry-run", "--json").stdout)
+    assert (planned["dry_run"], planned["files_removed"]) == (True, 1)
+    assert _files(orders) == before
+    done = json.loads(run(*command, "--json").stdout)
+    assert set(done) == set(planned)
+    assert done["bytes_removed"] == planned["bytes_removed"] > 0

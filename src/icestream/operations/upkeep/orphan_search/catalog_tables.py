@@ -65,7 +65,7 @@ class CatalogTables:
             CatalogError: If tables can't be listed, or one can't be loaded.
         """
         seen = _seen.setdefault(self._catalog, {})
-        for name in self._names():
+        for name in self.names():
             before = seen.get(name)
             if before is None or time.monotonic() - before.seen_at > _BELIEVED_SECONDS:
                 loaded = self.load(name)
@@ -94,7 +94,7 @@ class CatalogTables:
             remedy = "Try again, with the permission to load every table of the catalog"
             raise self._unknown(what, error, remedy) from self._shown(error)
 
-    def _names(self) -> Iterator[Identifier]:
+    def names(self) -> Iterator[Identifier]:
         """The names of all other tables; none if the catalog can't list them."""
         waiting: list[Identifier] = [()]
         known: set[Identifier] = set()

@@ -86,11 +86,10 @@ class SharedFoldersError(Exception):
         super().__init__(tables)
         self._tables = tables
 
-    def refusal(self, table: str, names: Mapping[str, str]) -> CatalogError:
-        """The error for the caller.
+    def described(self, names: Mapping[str, str]) -> str:
+        """The tables, with some of their metadata files.
 
         Args:
-            table: The table that owns the folders.
             names: The names of the tables in the catalog, by id.
         """
         shown = []
@@ -99,10 +98,24 @@ class SharedFoldersError(Exception):
             shown.append(f"{name} {uuid} ({len(paths)} metadata files, such as {paths[-1]})")
         if len(self._tables) > _SHOWN:
             shown.append(f"and {len(self._tables) - _SHOWN} more")
-        unnamed = next((uuid for uuid in self._tables if uuid not in names), None)
+        return "; ".join(shown)
+
+    def unnamed(self, names: Mapping[str, str]) -> str | None:
+        """The id of a table that the catalog does not have, if there is one."""
+        return next((uuid for uuid in self._tables if uuid not in names), None)
+
+    def refusal(self, table: str, names: Mapping[str, str]) -> CatalogError:
+        """The error for the caller.
+
+        Args:
+            table: The table that owns the folders.
+            names: The names of the tables in the catalog, by id.
+        """
+        unnamed = self.unnamed(names)
         return CatalogError(
-            f"other tables may have files in the folders of {table}: {'; '.join(shown)}. No file "
-            "was reported as an orphan. Pass other_tables='keep' to keep the files of these tables"
+            f"other tables may have files in the folders of {table}: {self.described(names)}. "
+            "No file was reported as an orphan. Pass other_tables='keep' to keep the files of "
+            "these tables"
             + (f"; if one is dropped, pass its id: dropped=['{unnamed}']" if unnamed else "")
         )
 
