@@ -180,14 +180,14 @@ def _appends(source: IncrementalAppendScan) -> tuple[Snapshot, ...]:
             f"the range of the IncrementalAppendScan can't be read: {shown}. table.history() lists "
             "the existing snapshots"
         )
-    found = first is None
+    is_before = first is None
     if first is not None and source.from_snapshot_inclusive:
-        found = is_ancestor_of(head.snapshot_id, first, metadata)
+        is_before = is_ancestor_of(head.snapshot_id, first, metadata)
         start = metadata.snapshot_by_id(first)
         first = start.parent_snapshot_id if start is not None else None
     elif first is not None:  # This snapshot may have expired: being a parent is enough.
-        found = is_parent_ancestor_of(head.snapshot_id, first, metadata)
-    if not found:
+        is_before = is_parent_ancestor_of(head.snapshot_id, first, metadata)
+    if not is_before:
         raise InvalidArgumentError(
             f"the range of the IncrementalAppendScan can't be read: snapshot "
             f"{source.from_snapshot_id} does not come before snapshot {head.snapshot_id} in the "

@@ -7,6 +7,7 @@ scan_report.py     ScanReport, ScanExplanation
 write_report.py    WriteReport, MergeReport
 upkeep_report.py   CompactReport, OrphansReport, HealthReport
 telemetry.py       spans and metrics, if OpenTelemetry is installed
+other_names.py     errors for names that other libraries use
 deprecation.py     warnings for public names that a later version removes
 version.py         the version of icestream
 ```

@@ -113,8 +113,6 @@ def least_width(kind: pa.DataType) -> float:
     """Bytes that a value of this type takes at least, even a null."""
     if isinstance(kind, pa.ExtensionType):
         return least_width(kind.storage_type)
-    if isinstance(kind, pa.StructType):
-        return max((least_width(child.type) for child in kind), default=0.0)
     if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_list(kind):
         return 4.0
     try:

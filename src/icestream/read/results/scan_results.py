@@ -6,7 +6,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -23,6 +23,7 @@ from icestream.read.results.conversions import (
 )
 from icestream.read.results.row_count import UncountedSplits, counting_context, known_rows
 from icestream.read.split import ReadContext, Split
+from icestream.report.other_names import no_such_method
 
 
 class ScanResults(ABC):
@@ -34,6 +35,11 @@ class ScanResults(ABC):
     _memory: MemoryBudget
     _request: ScanRequest | None
     _splits: Iterable[Split] | None
+
+    if not TYPE_CHECKING:  # Type checkers know all attributes.
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(no_such_method(name, dir(type(self))))
 
     @abstractmethod
     def _batches(self) -> Generator[pa.RecordBatch]:
