@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue
 
 from icestream.errors import InvalidArgumentError
 from icestream.memory.budget import MemoryBudget
@@ -23,7 +24,10 @@ from icestream.read.results.conversions import (
 )
 from icestream.read.results.row_count import UncountedSplits, counting_context, known_rows
 from icestream.read.split import ReadContext, Split
+from icestream.report.display import Figure, as_html, memory_figure
 from icestream.report.other_names import no_such_method
+
+_MOST_COLUMNS = 20
 
 
 class ScanResults(ABC):
@@ -64,6 +68,17 @@ class ScanResults(ABC):
     @abstractmethod
     def close(self) -> None:
         """Stop the scan."""
+
+    def _repr_html_(self) -> str:
+        figures = [
+            Figure("table", self._context.table),
+            Figure("snapshot", str(self._context.snapshot_id)),
+            Figure("columns", [["name", "type"], *_named_types(self.schema)]),
+            memory_figure(self._memory.held_bytes, self._memory.limit_bytes, "memory now"),
+        ]
+        if not isinstance(self._context.row_filter, AlwaysTrue):
+            figures.insert(2, Figure("filter", str(self._context.row_filter)))
+        return as_html("Scan", figures)
 
     async def __aiter__(self) -> AsyncIterator[pa.RecordBatch]:
         """Iterate with `async for`. Cancelling the task closes the scan."""
@@ -181,3 +196,10 @@ class ScanResults(ABC):
         limit = rows if self._limit is None else min(rows, self._limit)
         limited = replace(self._request, limit=limit) if self._request is not None else None
         return self._like_this(limited, splits=self._splits, context=self._context, limit=limit)
+
+
+def _named_types(schema: pa.Schema) -> list[list[str]]:
+    """The names and types of up to 20 columns."""
+    shown = [[field.name, str(field.type)] for field in list(schema)[:_MOST_COLUMNS]]
+    more = len(schema) - len(shown)
+    return [*shown, [f"and {more} more", ""]] if more else shown
