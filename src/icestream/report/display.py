@@ -22,7 +22,7 @@ _TRACK = (
     "background:rgba(127,127,127,.3)"
 )
 _FILL = "height:100%;border-radius:.3em;background:{}"
-_CELL = "text-align:left;vertical-align:top"
+_CELL = "text-align:left;vertical-align:top;white-space:nowrap;padding:.1em 1em .1em 0"
 _BLUE, _RED = "#2f81c7", "#d1453b"
 
 
