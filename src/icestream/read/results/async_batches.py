@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import suppress
 
@@ -29,6 +28,8 @@ async def async_batches(
 async def _next(
     batches: Generator[pa.RecordBatch], close_scan: Callable[[], None]
 ) -> pa.RecordBatch | None:
+    import asyncio  # Most scans do not need it.
+
     step = asyncio.ensure_future(asyncio.to_thread(next, batches, None))
     try:
         return await asyncio.shield(step)

@@ -13,6 +13,7 @@ from icestream.errors import MissingExtraError
 _TEXT_BYTES = 64
 _OBJECT_BYTES = 112
 _NESTED_BYTES = 256
+_SAMPLE_ROWS = 10_000
 _EXTRAS = {"pandas": "pandas", "polars": "icestream[peers]", "duckdb": "icestream[duckdb]"}
 
 
@@ -44,6 +45,21 @@ def pandas_bytes(batch: pa.RecordBatch) -> int:
     return sum(_pandas_column_bytes(column) for column in batch.columns)
 
 
+def repeats_values(table: pa.Table) -> bool:
+    """Whether no column of Python objects is mostly unique, judged by a sample of its rows.
+
+    PyArrow can create equal objects once. For each distinct object, it holds about 300 bytes during
+    the conversion, which pays off only for values that repeat.
+    """
+    rows = table.num_rows
+    sample = pa.array(range(0, rows, max(1, rows // _SAMPLE_ROWS)), pa.int64())
+    return all(
+        len(column.take(sample).unique()) <= max(1, len(sample) // 10)
+        for column in table.columns
+        if not _is_number(column.type) and not pa.types.is_nested(column.type)
+    )
+
+
 def polars_bytes(batch: pa.RecordBatch) -> int:
     """Bytes that a Polars DataFrame takes beside the Arrow data: it shares fixed-width values."""
     return sum(
@@ -61,7 +77,7 @@ def _pandas_column_bytes(column: pa.Array) -> int:
         return _NESTED_BYTES * rows + 8 * size
     if pa.types.is_decimal(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
         return _OBJECT_BYTES * rows
-    return _TEXT_BYTES * rows + 2 * size
+    return _TEXT_BYTES * rows + 2 * size  # With deduplication or without, see `repeats_values`.
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -21,6 +21,7 @@ from icestream.read.results.conversions import (
     nothing_added,
     pandas_bytes,
     polars_bytes,
+    repeats_values,
 )
 from icestream.read.results.row_count import UncountedSplits, counting_context, known_rows
 from icestream.read.split import ReadContext, Split
@@ -111,7 +112,7 @@ class ScanResults(ABC):
         """
         module_for("to_pandas", "pandas")
         table = self._collect("a pandas DataFrame, with its Arrow data", pandas_bytes)
-        return table.to_pandas(**options)
+        return table.to_pandas(**{"deduplicate_objects": repeats_values(table), **options})
 
     def to_polars(self) -> Any:
         """Read all rows into a Polars DataFrame, inside the memory limit.

@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from icestream.read.results.conversions import pandas_bytes, polars_bytes
+from icestream.read.results.conversions import pandas_bytes, polars_bytes, repeats_values
 
 COLUMNS = {
     "ints": [1, None] * 500,
@@ -36,3 +36,12 @@ def test_a_frame_takes_at_most_what_was_estimated(name: str) -> None:
     shared = batch.get_total_buffer_size()
     assert pl.from_arrow(table, rechunk=False).estimated_size() <= shared + polars_bytes(batch)
     assert pandas_bytes(batch.slice(0, 0)) == 0
+
+
+def test_unique_objects_are_not_looked_up_while_they_are_converted() -> None:
+    rows = 30_000
+    repeated = pa.table({"id": range(rows), "country": ["NO", "SE"] * (rows // 2)})
+    unique = repeated.append_column("name", pa.array([f"name {n}" for n in range(rows)]))
+    assert repeats_values(repeated)
+    assert not repeats_values(unique)
+    assert repeats_values(repeated.slice(0, 0))
