@@ -116,8 +116,8 @@ def _names_like(table: str, catalog: Catalog) -> list[str]:
     names: dict[str, str] = {}
     with suppress(Exception):
         namespaces = sorted(map(".".join, catalog.list_namespaces()))
-        if namespace:
-            namespaces = difflib.get_close_matches(namespace, {*namespaces, namespace}, n=2)
+        if namespace in namespaces or "." in namespace:
+            namespaces = [namespace]
         for each in namespaces[:_NAMESPACES_SEARCHED]:
             with suppress(NoSuchNamespaceError):
                 tables = map(".".join, catalog.list_tables(each))
