@@ -93,11 +93,11 @@ class NotebookProgress(LoadProgress):
     def _load_figures(self) -> list[Figure]:
         figures = [
             Figure("rows", f"{self.rows:,}"),
-            Figure("files", _of(self.files, self.files_total)),
+            _counted("files", self.files, self.files_total),
             Figure("read", size(self.bytes)),
         ]
         if self.tasks_total:
-            figures.append(Figure("tasks", _of(self.tasks or 0, self.tasks_total)))
+            figures.append(_counted("tasks", self.tasks or 0, self.tasks_total))
         if self.limit_bytes:
             figures.append(memory_figure(self.bytes_held, self.limit_bytes))
         return figures
@@ -106,7 +106,7 @@ class NotebookProgress(LoadProgress):
 def _compact_figures(report: CompactReport) -> list[Figure]:
     ended = len(report.snapshot_ids) + report.groups_refused
     return [
-        Figure("groups", _of(ended, report.groups)),
+        _counted("groups", ended, report.groups),
         Figure("rows", f"{report.rows_rewritten:,}"),
         memory_figure(report.peak_bytes_held, report.memory_limit_bytes),
     ]
@@ -116,10 +116,13 @@ def _scan_figures(scan: Scan) -> list[Figure]:
     report = scan.report
     return [
         Figure("rows", f"{report.rows:,}"),
-        Figure("files", _of(report.files, report.files_planned)),
+        Figure("files", f"{report.files:,} of {report.files_planned:,} planned so far"),
         memory_figure(report.peak_bytes_held, report.memory_limit_bytes),
     ]
 
 
-def _of(count: int, total: int | None) -> str:
-    return f"{count:,}" if total is None else f"{count:,} of {total:,}"
+def _counted(label: str, count: int, total: int | None) -> Figure:
+    """A line with a bar, if the total is known."""
+    if not total:
+        return Figure(label, f"{count:,}")
+    return Figure(label, f"{count:,} of {total:,}", (count, total))
