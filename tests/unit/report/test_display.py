@@ -97,7 +97,7 @@ def test_every_report_is_readable(reports: list[object]) -> None:
 
 def test_a_scan_shows_its_columns_and_its_limit(reports: list[object]) -> None:
     html = next(each for each in reports if isinstance(each, ice.Scan))._repr_html_()
-    for text in ("db.t", "&lt;script&gt;", "int64", "256 MB", "LessThan"):
+    for text in ("db.t", "&lt;script&gt;", "int64", "256 MB", "id &lt; 7"):
         assert text in html
 
 

@@ -13,6 +13,7 @@ from pyiceberg.expressions import AlwaysTrue
 
 from icestream.errors import InvalidArgumentError
 from icestream.memory.budget import MemoryBudget
+from icestream.read.observed_scan import filter_text
 from icestream.read.request import ScanRequest
 from icestream.read.results.async_batches import async_batches
 from icestream.read.results.collected import Collection, collect
@@ -78,7 +79,7 @@ class ScanResults(ABC):
             memory_figure(self._memory.held_bytes, self._memory.limit_bytes, "memory now"),
         ]
         if not isinstance(self._context.row_filter, AlwaysTrue):
-            figures.insert(2, Figure("filter", str(self._context.row_filter)))
+            figures.insert(2, Figure("filter", filter_text(self._context.row_filter)))
         return as_html("Scan", figures)
 
     async def __aiter__(self) -> AsyncIterator[pa.RecordBatch]:
