@@ -19,6 +19,7 @@ import logging as _logging
 import os as _os
 import sys as _sys
 from importlib import import_module as _import_module
+from types import FunctionType as _FunctionType
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
@@ -201,9 +202,13 @@ _HOME_OF |= {name: "icestream.errors" for name in __all__ if name.endswith("Erro
 
 
 def __getattr__(name: str) -> _Any:
+    from icestream.report.other_names import no_such_function, with_known_arguments
+
     if name not in _HOME_OF:
-        raise AttributeError(f"module 'icestream' has no attribute {name!r}")
+        raise AttributeError(no_such_function(name, __all__))
     value = getattr(_import_module(_HOME_OF[name]), name)
+    if isinstance(value, _FunctionType):
+        value = with_known_arguments(value, __name__)
     globals()[name] = value
     return value
 

@@ -56,6 +56,15 @@ PRINTED = {
         "files after: 1",
         "orphans deleted: ['left-behind.parquet']",
     ],
+    "whole_results.py": [
+        "rows: 1000",
+        "first price: 0",
+        "highest price: 999",
+        "by region: {'north': 249500, 'south': 250000}",
+        "average: 499.5",
+        "rows in the north: 50000",
+        "rows with the limit that the error names: 100000",
+    ],
 }
 ON_SPARK = ["spark_read.py", "spark_sql.py"]
 

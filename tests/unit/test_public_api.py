@@ -29,6 +29,7 @@ MODULES: dict[str, tuple[str, ...] | None] = {
     ),
     "icestream.spark.errors": ("typed",),
     "icestream.integrations.dlt_destination": ("icestream_destination",),
+    "icestream.integrations.notebook": ("NotebookProgress",),
     "icestream.integrations.torch_loader": ("SplitLoader",),
 }
 # Classes that functions return, and that nobody constructs.
@@ -114,7 +115,7 @@ def _class(name: str, value: type[Any]) -> Iterator[str]:
         yield f"class {name}"
     else:
         yield from _function(f"class {name}", inspect.signature(value))
-    for member, attribute in sorted(vars(value).items()):
+    for member, attribute in sorted(_members(value).items()):
         if member.startswith("_"):
             continue
         full = f"{name}.{member}"
@@ -124,6 +125,13 @@ def _class(name: str, value: type[Any]) -> Iterator[str]:
         elif isinstance(attribute, staticmethod | classmethod) or inspect.isfunction(attribute):
             function = getattr(attribute, "__func__", attribute)
             yield from _function(full, inspect.signature(function))
+
+
+def _members(value: type[Any]) -> dict[str, Any]:
+    """The members of a class. Those of its base belong to it if the base is not public."""
+    base = value.__bases__[0]
+    inherited = base.__module__.startswith("icestream.read.results")
+    return {**(vars(base) if inherited else {}), **vars(value)}
 
 
 def _function(name: str, signature: inspect.Signature) -> Iterator[str]:

@@ -6,8 +6,11 @@ below the working directory. Only `make_local_catalog` creates it.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from pyiceberg.catalog import Catalog, list_catalogs, load_catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
@@ -22,6 +25,8 @@ from icestream.errors import CatalogError, InvalidArgumentError
 LOCAL_FOLDER = "icestream_warehouse"
 LOCAL_NAME = "local"
 _DATABASE = "catalog.db"
+_NAMESPACES_SEARCHED = 20
+_Opened = TypeVar("_Opened")
 
 
 def load_table(table: str | Table, catalog: str | Catalog | None) -> Table:
@@ -35,21 +40,43 @@ def load_table(table: str | Table, catalog: str | Catalog | None) -> Table:
         CatalogError: If the catalog can't be reached, or has no such table.
         InvalidArgumentError: If an argument is of another type, or is not a table's name.
     """
-    if isinstance(table, Table):
-        if catalog is not None:
-            raise InvalidArgumentError(
-                f"{'.'.join(table.name())} is a loaded table and already has a catalog: leave "
-                "catalog out"
-            )
-        limit_waits(table.catalog)
-        return table
-    if not isinstance(table, str):
+    loaded = resolve_table(table, catalog)
+    if not isinstance(loaded, Table):
         raise InvalidArgumentError(
-            f"table is a {type(table).__name__}: give a name such as 'db.t', or a PyIceberg table"
+            f"table is a {type(loaded).__name__}: give a name such as 'db.t', or a PyIceberg table"
         )
+    limit_waits(loaded.catalog)
+    return loaded
+
+
+def resolve_table(table: str | _Opened, catalog: str | Catalog | None) -> Table | _Opened:
+    """Load a table by its name. All functions that take a table use this.
+
+    Args:
+        table: A name such as `"db.t"`. Everything else, such as a table, a transaction or a scan,
+            is returned as it is.
+        catalog: A catalog, its name in PyIceberg's configuration, or None for the default one.
+
+    Raises:
+        CatalogError: If the catalog can't be reached, or has no such table.
+        InvalidArgumentError: If the name is not valid, or `catalog` is given without a name.
+    """
+    if isinstance(table, str):
+        return _load(table, catalog)
+    if catalog is not None:
+        shown = f"{'.'.join(table.name())} is" if isinstance(table, Table) else "table is"
+        raise InvalidArgumentError(
+            f"{shown} a {type(table).__name__}, which already has a catalog: leave catalog out, or "
+            "give a name such as 'db.t'"
+        )
+    return table
+
+
+def _load(table: str, catalog: str | Catalog | None) -> Table:
     if "" in table.split(".") or "." not in table:
         raise InvalidArgumentError(
-            f"{table!r} is not a table name: include the namespace, as in 'db.t'"
+            f"{table!r} is not a table name: include the namespace, as in "
+            f"{_example(table, catalog)!r}"
         )
     opened = open_catalog(catalog)
     where = described(opened)
@@ -57,8 +84,7 @@ def load_table(table: str | Table, catalog: str | Catalog | None) -> Table:
         return opened.load_table(table)
     except (NoSuchTableError, NoSuchNamespaceError) as error:
         raise CatalogError(
-            f"there is no table {table!r} in {where}: check the name, or pass catalog= the name of "
-            "another catalog"
+            f"there is no table {table!r} in {where}: {_hint(table, opened)}"
         ) from error
     except Exception as error:
         raise CatalogError(
@@ -66,6 +92,39 @@ def load_table(table: str | Table, catalog: str | Catalog | None) -> Table:
             f"{_trouble(error, opened.properties)}. Check that the catalog can be reached from "
             "here"
         ) from shown_cause(error, opened.properties)
+
+
+def _hint(table: str, catalog: Catalog) -> str:
+    """What to do about a table that does not exist: a name that is close, if there is one."""
+    near = _names_like(table, catalog)
+    if near:
+        return f"did you mean {' or '.join(map(repr, near))}?"
+    return "check the name, or pass catalog= the name of another catalog"
+
+
+def _example(table: str, catalog: str | Catalog | None) -> str:
+    """The full name of the table that a name without a namespace probably means."""
+    with suppress(Exception):
+        near = _names_like(table, open_catalog(catalog)) if table.strip(".") else []
+        if near:
+            return near[0]
+    return "db.t"
+
+
+def _names_like(table: str, catalog: Catalog) -> list[str]:
+    """Up to two tables of the catalog with similar names. Empty if it does not answer."""
+    namespace, _, name = table.rpartition(".")
+    names: dict[str, str] = {}
+    with suppress(Exception):
+        namespaces = sorted(map(".".join, catalog.list_namespaces()))
+        if namespace in namespaces or "." in namespace:
+            namespaces = [namespace]
+        for each in namespaces[:_NAMESPACES_SEARCHED]:
+            with suppress(NoSuchNamespaceError):
+                tables = map(".".join, catalog.list_tables(each))
+                names |= {(full if namespace else full.rpartition(".")[2]): full for full in tables}
+    wanted = table if namespace else name
+    return [names[near] for near in difflib.get_close_matches(wanted, names, n=2, cutoff=0.7)]
 
 
 def open_catalog(

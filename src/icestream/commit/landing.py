@@ -124,8 +124,8 @@ def landing_of(into: Table | Transaction) -> Landing:
     if isinstance(into, Table):
         return TableLanding(into)
     raise InvalidArgumentError(
-        f"the table is a {type(into).__name__}: give a PyIceberg Table or Transaction, such as "
-        "catalog.load_table('db.table')"
+        f"the table is a {type(into).__name__}: give a name such as 'db.t', a PyIceberg "
+        "Table, or a Transaction"
     )
 
 

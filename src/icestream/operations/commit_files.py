@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
+from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Operation
 
+from icestream.catalogs.lookup import resolve_table
 from icestream.commit.change import SchemaChange
 from icestream.commit.landing import landing_of
 from icestream.commit.schema_change import evolved
@@ -25,9 +27,10 @@ from icestream.write.target import WriteTarget
 
 
 def commit_files(
-    table: Table | Transaction,
+    table: str | Table | Transaction,
     files: Iterable[NewFile],
     *,
+    catalog: str | Catalog | None = None,
     mode: Literal["append", "overwrite"] = "append",
     where: str | BooleanExpression | None = None,
     partitions: Literal["dynamic"] | None = None,
@@ -46,8 +49,11 @@ def commit_files(
     `icestream.orphans` delete them.
 
     Args:
-        table: A PyIceberg table; or an open transaction, in which the change is staged.
+        table: A table's name such as `"db.t"`, a PyIceberg table, or an open transaction in which
+            the change is staged.
         files: The files that the workers' `write_files` returned.
+        catalog: The catalog of a table that is given by its name: a PyIceberg catalog, its name in
+            PyIceberg's configuration, or None for the default one.
         mode: `"append"`, or `"overwrite"` to replace rows.
         where: For an overwrite: replace the rows for which this filter is true. Without it, the
             whole table is replaced.
@@ -65,18 +71,19 @@ def commit_files(
         CommitConflictError: If the commit conflicts with a concurrent change.
         CommitUnknownError: If the commit may or may not have happened.
     """
+    into: Table | Transaction = resolve_table(table, catalog)
     if mode not in ("append", "overwrite"):
         raise InvalidArgumentError(f"mode is {mode!r}: give 'append' or 'overwrite'")
     if mode == "append" and (where is not None or partitions is not None):
         raise InvalidArgumentError("where and partitions are for mode='overwrite'")
-    landing = landing_of(table)
+    landing = landing_of(into)
     listed = unique_files(files, table_uuid=str(landing.refresh().table_uuid), table=landing.name)
     schema = _evolved(target, listed)
     options = WriteOptions(memory=memory, branch=branch, properties=properties, load_id=load_id)
     is_append = mode == "append"
     operation = Operation.APPEND if is_append else Operation.OVERWRITE
-    changes = NoRowChanges() if is_append else row_changes_for(table, where, partitions)
-    return WriteOperation(table, operation, changes, options).run_files(listed, schema)
+    changes = NoRowChanges() if is_append else row_changes_for(into, where, partitions)
+    return WriteOperation(into, operation, changes, options).run_files(listed, schema)
 
 
 def _evolved(target: WriteTarget | None, files: list[NewFile]) -> SchemaChange | None:

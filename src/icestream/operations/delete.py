@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Operation
 
+from icestream.catalogs.lookup import resolve_table
 from icestream.memory.budget import DEFAULT_MEMORY, MemoryBudget
 from icestream.operations.row_changes import MatchingRemoved
 from icestream.operations.write_operation import WriteOperation
@@ -16,9 +18,10 @@ from icestream.report.write_report import WriteReport
 
 
 def delete(
-    table: Table | Transaction,
+    table: str | Table | Transaction,
     where: str | BooleanExpression,
     *,
+    catalog: str | Catalog | None = None,
     memory: int | str | MemoryBudget = DEFAULT_MEMORY,
     branch: str | None = None,
     properties: Mapping[str, str] | None = None,
@@ -33,8 +36,11 @@ def delete(
     deleted rows. If no row matches, there is no snapshot.
 
     Args:
-        table: A PyIceberg table; or an open transaction, in which the delete is staged.
+        table: A table's name such as `"db.t"`, a PyIceberg table, or an open transaction in which
+            the delete is staged.
         where: A filter string or a PyIceberg expression.
+        catalog: The catalog of a table that is given by its name: a PyIceberg catalog, its name in
+            PyIceberg's configuration, or None for the default one.
         memory: Maximum number of bytes held.
         branch: The branch that gets the snapshot; it must exist.
         properties: Properties for the snapshot's summary.
@@ -48,7 +54,8 @@ def delete(
     Raises:
         CommitConflictError: If concurrent commits added or deleted rows that affect this delete.
     """
+    into: Table | Transaction = resolve_table(table, catalog)
     options = WriteOptions(
         memory=memory, branch=branch, properties=properties, load_id=load_id, dry_run=dry_run
     )
-    return WriteOperation(table, Operation.DELETE, MatchingRemoved(where), options).run(iter(()))
+    return WriteOperation(into, Operation.DELETE, MatchingRemoved(where), options).run(iter(()))

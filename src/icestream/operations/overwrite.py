@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Operation
 
+from icestream.catalogs.lookup import resolve_table
 from icestream.commit.landing import landing_of
 from icestream.errors import InvalidArgumentError
 from icestream.memory.budget import DEFAULT_MEMORY, MemoryBudget
@@ -27,9 +29,10 @@ from icestream.write.schema.schema_plan import SchemaMode
 
 
 def overwrite(
-    table: Table | Transaction,
+    table: str | Table | Transaction,
     source: object,
     *,
+    catalog: str | Catalog | None = None,
     where: str | BooleanExpression | None = None,
     partitions: Literal["dynamic"] | None = None,
     memory: int | str | MemoryBudget = DEFAULT_MEMORY,
@@ -41,8 +44,11 @@ def overwrite(
     """Replace rows of a table with those of a stream, as exactly one snapshot.
 
     Args:
-        table: A PyIceberg table; or an open transaction, in which the overwrite is staged.
+        table: A table's name such as `"db.t"`, a PyIceberg table, or an open transaction in which
+            the overwrite is staged.
         source: Any Arrow stream, or a callable that opens one, see `append`.
+        catalog: The catalog of a table that is given by its name: a PyIceberg catalog, its name in
+            PyIceberg's configuration, or None for the default one.
         where: Replace the rows for which this filter is true. Rows for which it is null stay.
             Without it, the whole table is replaced.
         partitions: `"dynamic"` replaces the partitions present in the stream.
@@ -61,6 +67,7 @@ def overwrite(
         CommitConflictError: If concurrent commits added or deleted rows that affect this overwrite.
         CommitUnknownError: If the commit may or may not have happened.
     """
+    into: Table | Transaction = resolve_table(table, catalog)
     options = WriteOptions(
         memory=memory,
         schema_mode=schema_mode,
@@ -68,8 +75,8 @@ def overwrite(
         properties=properties,
         load_id=load_id,
     )
-    changes = row_changes_for(table, where, partitions)
-    return WriteOperation(table, Operation.OVERWRITE, changes, options).run(source)
+    changes = row_changes_for(into, where, partitions)
+    return WriteOperation(into, Operation.OVERWRITE, changes, options).run(source)
 
 
 def row_changes_for(

@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import Literal
 
 import pyarrow as pa
+from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from icestream.catalogs.lookup import resolve_table
 from icestream.commit.in_flight import InFlightWrite
 from icestream.errors import InvalidArgumentError
 from icestream.memory.budget import DEFAULT_MEMORY, MemoryBudget, as_budget
@@ -20,12 +22,18 @@ from icestream.write.target import WriteTarget
 
 
 def write_target(
-    table: Table, *, schema: pa.Schema | None = None, schema_mode: SchemaMode = "freeze"
+    table: str | Table,
+    *,
+    catalog: str | Catalog | None = None,
+    schema: pa.Schema | None = None,
+    schema_mode: SchemaMode = "freeze",
 ) -> WriteTarget:
     """A picklable description of a table that the workers of one write share.
 
     Args:
-        table: The table.
+        table: The table, or its name such as `"db.t"`.
+        catalog: The catalog of a table that is given by its name: a PyIceberg catalog, its name in
+            PyIceberg's configuration, or None for the default one.
         schema: The schema of the stream that the workers will write, to check it once.
         schema_mode: What to do if the stream's columns differ from the table's. With `"evolve"`
             the files get the evolved schema, and `commit_files(target=...)` changes the table.
@@ -33,7 +41,7 @@ def write_target(
     Raises:
         SchemaMismatchError: If the stream does not fit the table.
     """
-    target = WriteTarget.of(table)
+    target = WriteTarget.of(resolve_table(table, catalog))
     refuse_unwritable(target)
     if schema is None:
         return target
@@ -41,9 +49,10 @@ def write_target(
 
 
 def write_files(
-    table: Table | WriteTarget,
+    table: str | Table | WriteTarget,
     source: object,
     *,
+    catalog: str | Catalog | None = None,
     memory: int | str | MemoryBudget = DEFAULT_MEMORY,
     schema_mode: Literal["freeze", "discard"] = "freeze",
     task: int = 0,
@@ -52,8 +61,11 @@ def write_files(
     """Write a stream to data files of a table without committing them.
 
     Args:
-        table: The table; or, in a worker of a larger write, the result of `write_target`.
+        table: The table, or its name such as `"db.t"`; or, in a worker of a larger write, the
+            result of `write_target`.
         source: Any Arrow stream, or a callable that opens one.
+        catalog: The catalog of a table that is given by its name: a PyIceberg catalog, its name in
+            PyIceberg's configuration, or None for the default one.
         memory: Maximum number of bytes that the write holds.
         schema_mode: `"freeze"` or `"discard"`; for `"evolve"` see `write_target`.
         task: The number of this worker. It becomes part of the file names.
@@ -68,12 +80,15 @@ def write_files(
             "the table, make a target with icestream.write_target(table, schema=..., "
             "schema_mode='evolve') and pass it to every worker and to commit_files()"
         )
-    shared = isinstance(table, WriteTarget)
-    target = (table if isinstance(table, WriteTarget) else WriteTarget.of(table)).for_task(
-        task, attempt
-    )
+    into: Table | WriteTarget = resolve_table(table, catalog)
+    shared = isinstance(into, WriteTarget)
+    target = into if isinstance(into, WriteTarget) else WriteTarget.of(into)
     return write_stream(
-        target, source, budget=as_budget(memory), schema_mode=schema_mode, shared=shared
+        target.for_task(task, attempt),
+        source,
+        budget=as_budget(memory),
+        schema_mode=schema_mode,
+        shared=shared,
     ).files
 
 

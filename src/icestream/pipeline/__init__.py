@@ -20,3 +20,7 @@ audit/        tests the rows on a branch before they are published
 reports/      reports, progress and the state folder
 ```
 """
+
+from icestream.report.other_names import answer_calls
+
+answer_calls(__name__)

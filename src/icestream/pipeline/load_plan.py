@@ -31,6 +31,7 @@ from icestream.pipeline.inputs.table_increment import explained_point, schema_sc
 from icestream.pipeline.reports.state_folder import StateFolder, newest_reports
 from icestream.pipeline.request.engine_choice import choose_engine
 from icestream.pipeline.request.load_spec import LoadSpec
+from icestream.report.display import Displayed
 from icestream.report.scan_report import ScanExplanation
 from icestream.write.partition.spec_text import partition_spec, sort_order
 from icestream.write.schema.schema_plan import plan_schema
@@ -43,8 +44,8 @@ _MOST_FOOTERS = 1000
 _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:,.*)?\])?")
 
 
-@dataclass(frozen=True, slots=True)
-class LoadPlan:
+@dataclass(frozen=True, slots=True, repr=False)
+class LoadPlan(Displayed):
     """What a load would do. Returned by `icestream.load` with `dry_run`.
 
     Attributes:

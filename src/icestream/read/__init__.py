@@ -22,6 +22,11 @@ project/     columns of files to columns of the scan
 filters/     row filters as text, fitted to columns
 deletes/     the deleted rows of each file
 deliver/     many files, decoded in parallel, as one stream
+results/     the rows of a scan as a table, a data frame or a count
 observed_scan.py  logs and telemetry of a scan
 ```
 """
+
+from icestream.report.other_names import answer_calls
+
+answer_calls(__name__)

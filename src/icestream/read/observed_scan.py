@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from pyiceberg.expressions import (
@@ -90,18 +91,45 @@ class ObservedScan:
             )
 
 
-def filter_shape(expression: BooleanExpression) -> str:
-    """A filter with `?` in place of each value: `price > ? and country in (?)`."""
+def filter_shape(
+    expression: BooleanExpression, value_text: Callable[[Any], str] = lambda _: "?"
+) -> str:
+    """A filter with `?` in place of each value: `price > ? and country in (?)`.
+
+    Args:
+        expression: The filter.
+        value_text: What to write instead of `?` for the values of a comparison.
+    """
     if isinstance(expression, (And, Or)):
         word = "and" if isinstance(expression, And) else "or"
-        return f"({filter_shape(expression.left)} {word} {filter_shape(expression.right)})"
+        sides = [filter_shape(side, value_text) for side in (expression.left, expression.right)]
+        return f"({sides[0]} {word} {sides[1]})"
     if isinstance(expression, Not):
-        return f"not {filter_shape(expression.child)}"
+        return f"not {filter_shape(expression.child, value_text)}"
     shape = _SHAPES.get(type(expression))
     name = getattr(getattr(expression, "term", None), "name", None)
     if shape is None or name is None:
         return type(expression).__name__  # AlwaysTrue, AlwaysFalse or an unknown expression.
-    return shape.format(name)
+    before, mark, after = shape.partition("?")
+    return f"{before.format(name)}{value_text(expression) if mark else ''}{after}"
+
+
+def filter_text(expression: BooleanExpression) -> str:
+    """A filter with its values, of which `in` shows up to ten."""
+    text = filter_shape(expression, _values)
+    return text[1:-1] if isinstance(expression, (And, Or)) else text
+
+
+def _values(expression: Any) -> str:
+    if isinstance(expression, (In, NotIn)):
+        shown = sorted(_value(literal.value) for literal in expression.literals)
+        return ", ".join(shown[:10]) + (", ..." if len(shown) > 10 else "")
+    value = expression.literal.value
+    return _value(f"{value}%" if isinstance(expression, (StartsWith, NotStartsWith)) else value)
+
+
+def _value(value: object) -> str:
+    return repr(value) if isinstance(value, (str, bytes)) else str(value)
 
 
 def _facts(report: ScanReport) -> dict[str, str | int | float | None]:

@@ -9,10 +9,17 @@ from datetime import UTC, datetime
 from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression
 from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.schema import Schema, prune_columns
-from pyiceberg.table import DataScan, Table, TableProperties
+from pyiceberg.table import DataScan, IncrementalAppendScan, Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import (
+    Operation,
+    Snapshot,
+    ancestors_between_ids,
+    is_ancestor_of,
+    is_parent_ancestor_of,
+)
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 from pyiceberg.utils.config import Config
 
@@ -22,16 +29,24 @@ from icestream.read.filters.fitting import fit_filter, no_column
 from icestream.read.project.origin import PartitionUnion, check_metadata_columns
 from icestream.read.split import ReadContext
 
-Source = Table | DataScan
+Source = Table | DataScan | IncrementalAppendScan
 
 
 @dataclass(frozen=True, slots=True)
 class ScanRequest:
-    """The arguments of a scan, resolved against the table's metadata."""
+    """The arguments of a scan, resolved against the table's metadata.
+
+    Attributes:
+        data_scan: The table, snapshot and filter.
+        context: The information for all splits.
+        limit: Maximum number of rows to return.
+        appends: Read only the files that these snapshots added. None for the whole table.
+    """
 
     data_scan: DataScan
     context: ReadContext
     limit: int | None
+    appends: tuple[Snapshot, ...] | None = None
 
 
 def request(
@@ -56,6 +71,14 @@ def request(
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
         raise InvalidArgumentError(f"limit is {limit!r}: give a whole number of rows, 0 or more")
     data_scan = _with_snapshot(data_scan, snapshot_id, branch, tag, as_of)
+    appends = None
+    if isinstance(source, IncrementalAppendScan):
+        if any(value is not None for value in (snapshot_id, branch, tag, as_of)):
+            raise InvalidArgumentError(
+                "an IncrementalAppendScan already says which snapshots to read: leave snapshot_id, "
+                "branch, tag and as_of out"
+            )
+        appends = _appends(source)
     schema = _schema_of(data_scan, branch)
     # PyIceberg binds the filter to the table's current schema. An older snapshot may have had other
     # column names, so the schema of that snapshot becomes the current one.
@@ -66,7 +89,7 @@ def request(
     identifier, location = data_scan.table_identifier, metadata.location
     io = access_to(data_scan.io, data_scan.catalog, identifier, location)
     data_scan = data_scan.update(table_metadata=metadata, row_filter=row_filter, io=io)
-    snapshot = data_scan.snapshot()
+    snapshot = data_scan.snapshot() if appends is None else next(iter(appends[-1:]), None)
     downcast = Config().get_bool("downcast-ns-timestamp-to-us-on-write")
     table = ".".join(data_scan.table_identifier or ()) or metadata.location
     context = ReadContext(
@@ -83,7 +106,7 @@ def request(
     )
     if "_partition" in context.metadata_columns:
         context = replace(context, partition_type=_partition_type(metadata, context.table))
-    return ScanRequest(data_scan, context, min(limits) if limits else None)
+    return ScanRequest(data_scan, context, min(limits) if limits else None, appends)
 
 
 def name_mapping_of(metadata: TableMetadata, table: str) -> NameMapping | None:
@@ -125,10 +148,53 @@ def _data_scan(source: Source, case_sensitive: bool) -> DataScan:
         return source if case_sensitive else source.with_case_sensitive(False)
     if isinstance(source, Table):
         return source.scan(case_sensitive=case_sensitive)
+    if isinstance(source, IncrementalAppendScan):
+        return DataScan(
+            table_metadata=source.table_metadata,
+            io=source.io,
+            row_filter=source.row_filter,
+            selected_fields=source.selected_fields,
+            case_sensitive=source.case_sensitive and case_sensitive,
+            options=source.options,
+            limit=source.limit,
+        )
     raise InvalidArgumentError(
-        f"scan() takes a PyIceberg Table or DataScan, not {type(source).__name__}: "
-        "load one with catalog.load_table('db.table')"
+        f"scan() takes a table's name such as 'db.t', or a PyIceberg Table, DataScan or "
+        f"IncrementalAppendScan, not {type(source).__name__}"
     )
+
+
+def _appends(source: IncrementalAppendScan) -> tuple[Snapshot, ...]:
+    """The snapshots of the range that append rows, oldest first, as PyIceberg selects them.
+
+    Snapshots that overwrite, delete or replace are skipped: the scan only adds up appends.
+    """
+    metadata, first, last = source.table_metadata, source.from_snapshot_id, source.to_snapshot_id
+    head = metadata.current_snapshot() if last is None else metadata.snapshot_by_id(last)
+    if head is None:
+        if first is None and last is None:
+            return ()
+        shown = "the table has no snapshots" if last is None else f"it has no snapshot {last}"
+        raise InvalidArgumentError(
+            f"the range of the IncrementalAppendScan can't be read: {shown}. table.history() lists "
+            "the existing snapshots"
+        )
+    is_before = first is None
+    if first is not None and source.from_snapshot_inclusive:
+        is_before = is_ancestor_of(head.snapshot_id, first, metadata)
+        start = metadata.snapshot_by_id(first)
+        first = start.parent_snapshot_id if start is not None else None
+    elif first is not None:  # This snapshot may have expired: being a parent is enough.
+        is_before = is_parent_ancestor_of(head.snapshot_id, first, metadata)
+    if not is_before:
+        raise InvalidArgumentError(
+            f"the range of the IncrementalAppendScan can't be read: snapshot "
+            f"{source.from_snapshot_id} does not come before snapshot {head.snapshot_id} in the "
+            "table's history. It may have expired, or nothing was committed since"
+        )
+    between = ancestors_between_ids(first, head.snapshot_id, metadata)
+    appends = [s for s in between if s.summary and s.summary.operation is Operation.APPEND]
+    return tuple(reversed(appends))
 
 
 def _with_snapshot(
@@ -257,11 +323,16 @@ def _in_order(
     )
 
 
+def filter_ids(schema: Schema, row_filter: BooleanExpression, case_sensitive: bool) -> set[int]:
+    """The ids of the fields to read for a filter."""
+    bound = bind(schema, row_filter, case_sensitive)
+    return {_readable(schema, field_id) for field_id in extract_field_ids(bound)}
+
+
 def _read_schema(
     schema: Schema, selected: Schema, row_filter: BooleanExpression, case_sensitive: bool
 ) -> Schema:
-    bound = bind(schema, row_filter, case_sensitive)
-    wanted = set(_leaf_ids(selected)) | {_readable(schema, i) for i in extract_field_ids(bound)}
+    wanted = set(_leaf_ids(selected)) | filter_ids(schema, row_filter, case_sensitive)
     if wanted <= set(_leaf_ids(selected)):
         return selected
     return prune_columns(schema, wanted, select_full_types=False)

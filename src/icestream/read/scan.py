@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
+from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import BooleanExpression
-from pyiceberg.table import DataScan, FileScanTask, Table
+from pyiceberg.table import DataScan, FileScanTask, IncrementalAppendScan, Table
 
+from icestream.catalogs.lookup import resolve_table
 from icestream.errors import InvalidArgumentError, ScanClosedError
 from icestream.memory.allocator import shorten_decay
 from icestream.memory.budget import DEFAULT_MEMORY, MemoryBudget, as_budget
@@ -26,6 +28,7 @@ from icestream.read.plan.scan_plan import SplitPlan, TaskSplits
 from icestream.read.plan.splitting import cut, target_of
 from icestream.read.project.origin import delivered_schema
 from icestream.read.request import ScanRequest, request
+from icestream.read.results.scan_results import ScanResults
 from icestream.read.split import ReadContext, Split
 from icestream.report.scan_report import ScanExplanation, ScanReport
 
@@ -33,8 +36,9 @@ DEFAULT_BATCH_ROWS = 131_072
 
 
 def scan(
-    table: Table | DataScan,
+    table: str | Table | DataScan | IncrementalAppendScan,
     *,
+    catalog: str | Catalog | None = None,
     where: str | BooleanExpression | None = None,
     columns: Sequence[str] | None = None,
     snapshot_id: int | None = None,
@@ -53,8 +57,11 @@ def scan(
     """Read a table as a stream of Arrow batches within a memory limit.
 
     Args:
-        table: A PyIceberg table or `DataScan`. A `DataScan` keeps its filter, columns, snapshot,
+        table: A table's name such as `"db.t"`, or a PyIceberg `Table`, `DataScan` or
+            `IncrementalAppendScan`. A scan of PyIceberg keeps its filter, columns, snapshots,
             limit, case sensitivity and options.
+        catalog: The catalog of a table that is given by its name: a PyIceberg catalog, its name in
+            PyIceberg's configuration, or None for the default one.
         where: Row filter, as a string or a PyIceberg expression.
         columns: Names of the columns to read, in the order of the batches' columns. A repeated
             name counts once. `"address.city"` reads one field of a struct; the struct is where its
@@ -86,7 +93,7 @@ def scan(
         stops counting when the consumer takes the next one.
     """
     scan_request = request(
-        table,
+        resolve_table(table, catalog),
         where=where,
         columns=columns,
         snapshot_id=snapshot_id,
@@ -213,7 +220,7 @@ def _kind(context: ReadContext) -> tuple[object, ...]:
     return (*columns, context.snapshot_id, str(context.row_filter))
 
 
-class Scan:
+class Scan(ScanResults):
     """A stream of Arrow batches. Each iteration starts a new read.
 
     Attributes:
@@ -326,6 +333,17 @@ class Scan:
             batch_rows=self._batch_rows,
         )
 
+    def _like_this(self, scan_request: ScanRequest | None, **parts: Any) -> Scan:
+        """Another scan with the same memory, order and retries."""
+        return Scan(
+            scan_request,
+            memory=self._memory,
+            policy=self._policy,
+            batch_size=self._batch_rows,
+            order=self._order,
+            **parts,
+        )
+
     def _check_open(self) -> None:
         if self._closed:
             raise ScanClosedError("this scan was closed: create a new one with icestream.scan()")
@@ -354,7 +372,7 @@ class Scan:
             if isinstance(plan, SplitPlan):
                 plan.close()
 
-    def _batches(self) -> Iterator[pa.RecordBatch]:
+    def _batches(self) -> Generator[pa.RecordBatch]:
         """One pass over the scan. As a generator, it stops all reading if the loop ends early."""
         self._check_open()
         shorten_decay()

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from icestream.report.display import Displayed
 
-@dataclass(frozen=True, slots=True)
-class ScanReport:
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ScanReport(Displayed):
     """What a scan did, or has done so far.
 
     Attributes:
@@ -45,8 +47,8 @@ class ScanReport:
         return asdict(self)
 
 
-@dataclass(frozen=True, slots=True)
-class ScanExplanation:
+@dataclass(frozen=True, slots=True, repr=False)
+class ScanExplanation(Displayed):
     """What a scan is going to do, predicted from metadata.
 
     Attributes:

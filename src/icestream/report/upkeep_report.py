@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from icestream.report.display import Displayed
+
 
 @dataclass(frozen=True, slots=True)
 class OrphanFile:
@@ -25,8 +27,8 @@ class OrphanFile:
     write_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class OrphansReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class OrphansReport(Displayed):
     """What `orphans` found and deleted.
 
     Attributes:
@@ -75,8 +77,8 @@ class OrphansReport:
         return asdict(self)
 
 
-@dataclass(frozen=True, slots=True)
-class CompactReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class CompactReport(Displayed):
     """What a compaction did to the table.
 
     Attributes:
@@ -158,8 +160,8 @@ class PartitionHealth:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class HealthReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class HealthReport(Displayed):
     """The files, deletes, partitions and metadata of a table, with advice.
 
     Attributes:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from icestream.report.display import Displayed
 
-@dataclass(frozen=True, slots=True)
-class WriteReport:
+
+@dataclass(frozen=True, slots=True, repr=False)
+class WriteReport(Displayed):
     """What a write did to the table.
 
     Attributes:
@@ -63,7 +65,7 @@ class WriteReport:
         return asdict(self)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class MergeReport(WriteReport):
     """What a merge did to the table, in addition to what every write reports.
 

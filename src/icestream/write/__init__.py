@@ -14,3 +14,7 @@ writers/     4. distributes rows to files by partition and sort order (spill/: o
 parquet/     5. writes row groups and files of the right size
 ```
 """
+
+from icestream.report.other_names import answer_calls
+
+answer_calls(__name__)

@@ -193,3 +193,37 @@ def test_a_catalog_that_can_not_be_reached_is_a_catalog_error(tmp_path: Path) ->
 def test_other_things_are_refused(table: object, catalog: object) -> None:
     with pytest.raises(InvalidArgumentError, match="is a int"):
         load_table(table, catalog)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("db.order", r"no table 'db\.order' in .*: did you mean 'db\.orders'"),
+        ("bd.orders", r"no table 'bd\.orders' in .*: did you mean 'db\.orders'"),
+        ("db.ordersx", r"did you mean 'db\.orders' or 'db\.orders_old'\?$"),
+        ("db.customers", r"check the name, or pass catalog= the name of another catalog$"),
+    ],
+)
+def test_a_table_with_a_similar_name_is_suggested(
+    catalog: SqlCatalog, name: str, hint: str
+) -> None:
+    catalog.create_table("db.orders", SCHEMA)
+    catalog.create_table("db.orders_old", SCHEMA)
+    with pytest.raises(CatalogError, match=hint):
+        load_table(name, catalog)
+
+
+def test_a_name_without_a_namespace_is_completed(catalog: SqlCatalog) -> None:
+    catalog.create_table("db.orders", SCHEMA)
+    with pytest.raises(InvalidArgumentError, match=r"'orders' is not a .* as in 'db\.orders'$"):
+        load_table("orders", catalog)
+    with pytest.raises(InvalidArgumentError, match=r"'x' is not a table name: .* as in 'db\.t'$"):
+        load_table("x", "no such catalog")
+
+
+def test_a_catalog_that_does_not_list_tables_gives_no_hint(catalog: SqlCatalog) -> None:
+    with (
+        mock.patch.object(catalog, "list_namespaces", side_effect=NotImplementedError),
+        pytest.raises(CatalogError, match="check the name"),
+    ):
+        load_table("db.order", catalog)

@@ -19,7 +19,7 @@ def table(catalog: SqlCatalog) -> Table:
 def test_a_table_and_a_transaction_are_accepted_and_nothing_else(table: Table) -> None:
     assert isinstance(landing_of(table), TableLanding)
     assert isinstance(landing_of(table.transaction()), TransactionLanding)
-    with pytest.raises(ice.InvalidArgumentError, match="the table is a str: give a PyIceberg"):
+    with pytest.raises(ice.InvalidArgumentError, match="the table is a str: give a name"):
         landing_of("db.t")  # type: ignore[arg-type]
 
 

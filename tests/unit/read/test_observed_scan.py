@@ -15,7 +15,7 @@ from pyiceberg.expressions.parser import parse
 from pyiceberg.table import Table
 
 import icestream as ice
-from icestream.read.observed_scan import filter_shape
+from icestream.read.observed_scan import filter_shape, filter_text
 from tests.support.data_files import write_parquet_file
 from tests.support.tables import commit_files, data_file_paths
 from tests.support.telemetry import Seen
@@ -39,6 +39,20 @@ from tests.support.telemetry import Seen
 )
 def test_values_are_question_marks(where: str, shape: str) -> None:
     assert filter_shape(parse(where)) == shape
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "id < 7",
+        "id < 7 and (name = 'it' or name is null)",
+        "name like 'a%'",
+        "country in ('NO', 'SE')",
+        "not (id < 7 and price > 1.5)",
+    ],
+)
+def test_a_filter_is_shown_with_its_values(text: str) -> None:
+    assert filter_text(parse(text)) == text
 
 
 _FILES, _FILE_ROWS = 3, 4_000

@@ -7,12 +7,14 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, TextIO
 
 import click
 
 from icestream.cli.output.messages import in_options as in_options
+from icestream.report.display import moment as moment
+from icestream.report.display import seconds as seconds
+from icestream.report.display import size as size
 
 _CARET_COLUMNS = 76
 
@@ -121,30 +123,6 @@ def plain(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return value if isinstance(value, str) else str(value)
-
-
-def size(count: int) -> str:
-    """Format a number of bytes."""
-    for unit, bytes_each in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= bytes_each:
-            return f"{count / bytes_each:.1f}".removesuffix(".0") + f" {unit}"
-    return f"{count} B"
-
-
-def seconds(count: float) -> str:
-    """Format a duration."""
-    if count < 1:
-        return f"{count * 1000:.0f} ms"
-    if count < 120:
-        return f"{count:.1f} s"
-    return f"{count / 60:.1f} min"
-
-
-def moment(milliseconds: int | None) -> str | None:
-    """Format a time in UTC, to the second."""
-    if milliseconds is None:
-        return None
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def can_draw(text: str) -> bool:

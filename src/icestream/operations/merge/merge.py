@@ -7,11 +7,13 @@ from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
+from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import AlwaysFalse, BooleanExpression
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table, Transaction
 from pyiceberg.table.snapshots import Operation
 
+from icestream.catalogs.lookup import resolve_table
 from icestream.memory.allocator import trim_heap
 from icestream.memory.budget import DEFAULT_MEMORY, MemoryBudget
 from icestream.operations.kept_tasks import KeptTasks
@@ -48,9 +50,10 @@ from icestream.write.target import WriteTarget
 
 
 def merge(
-    table: Table | Transaction,
+    table: str | Table | Transaction,
     source: object,
     *,
+    catalog: str | Catalog | None = None,
     on: Sequence[str] | str | None = None,
     when_matched: WhenMatched = "update",
     when_not_matched: WhenNotMatched = "insert",
@@ -77,8 +80,11 @@ def merge(
     are not read at all. If nothing changes, there is no snapshot.
 
     Args:
-        table: A PyIceberg table; or an open transaction, in which the merge is staged.
+        table: A table's name such as `"db.t"`, a PyIceberg table, or an open transaction in which
+            the merge is staged.
         source: Any Arrow stream, or a callable that opens one, see `append`. It is read once.
+        catalog: The catalog of a table that is given by its name: a PyIceberg catalog, its name in
+            PyIceberg's configuration, or None for the default one.
         on: The key: one or several columns, with dots for fields of structs; the table's identifier
             fields by default. 0.0 equals -0.0, and NaN equals NaN.
         when_matched: What to do with rows of the table that match: `"update"`, `"ignore"` or
@@ -138,6 +144,7 @@ def merge(
         schema_mode=schema_mode,
     )
     options.check()
+    into: Table | Transaction = resolve_table(table, catalog)
     work = _Merge(options)
     write_options = WriteOptions(
         memory=memory,
@@ -148,7 +155,7 @@ def merge(
         dry_run=dry_run,
     )
     operation = WriteOperation(
-        table, Operation.OVERWRITE, work, write_options, intake=work, verb="merge"
+        into, Operation.OVERWRITE, work, write_options, intake=work, verb="merge"
     )
     report = operation.run(source)
     return MergeReport(**{**asdict(report), "operation": "merge"}, **work.facts())

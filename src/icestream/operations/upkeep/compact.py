@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from typing import Protocol
 
+from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import AlwaysFalse, BooleanExpression
 from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.table import FileScanTask, Table, TableProperties
@@ -17,6 +18,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
 
 from icestream.catalogs.arrow_io import schema_to_pyarrow
+from icestream.catalogs.lookup import resolve_table
 from icestream.commit.change import Change, Counts
 from icestream.commit.committer import Committed
 from icestream.commit.in_flight import InFlightWrite
@@ -39,8 +41,9 @@ _log = logging.getLogger(__name__)
 
 
 def compact(
-    table: Table,
+    table: str | Table,
     *,
+    catalog: str | Catalog | None = None,
     where: str | BooleanExpression | None = None,
     target_file_bytes: int | str | None = None,
     min_files: int = 2,
@@ -63,7 +66,9 @@ def compact(
     If there is nothing to do, there is no snapshot.
 
     Args:
-        table: The table.
+        table: The table, or its name such as `"db.t"`.
+        catalog: The catalog of a table that is given by its name: a PyIceberg catalog, its name in
+            PyIceberg's configuration, or None for the default one.
         where: Rewrite only files that may hold rows matching this filter. All rows of these files
             are kept.
         target_file_bytes: The target size of files; `write.target-file-size-bytes` by default.
@@ -87,6 +92,7 @@ def compact(
     Memory: Arrow bytes held, and descriptions of the files to rewrite (about 400 bytes each), stay
         within `memory`.
     """
+    table = resolve_table(table, catalog)
     return run_compaction(
         table,
         where=where,
@@ -146,8 +152,8 @@ def run_compaction(
     """`compact`, with workers that rewrite groups; by default this process does."""
     if not isinstance(table, Table):
         raise InvalidArgumentError(
-            f"the table is a {type(table).__name__}: give a PyIceberg Table; compaction creates "
-            "several snapshots and can't be staged in a transaction"
+            f"the table is a {type(table).__name__}: give a name or a PyIceberg Table; "
+            "compaction creates several snapshots and can't be staged in a transaction"
         )
     if isinstance(min_files, bool) or not isinstance(min_files, int) or min_files < 1:
         raise InvalidArgumentError(f"min_files is {min_files!r}: give a whole number of at least 1")

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.locations import load_location_provider
@@ -21,6 +22,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Record
 
 from icestream.catalogs.credentials import table_access
+from icestream.catalogs.lookup import resolve_table
 from icestream.commit.landing import TableLanding, check_branch
 from icestream.errors import InvalidArgumentError
 from icestream.memory.budget import DEFAULT_MEMORY, MemoryBudget, as_budget
@@ -59,8 +61,9 @@ _DEAD_AFTER_MS = 60 * 60 * 1000
 
 
 def health(
-    table: Table,
+    table: str | Table,
     *,
+    catalog: str | Catalog | None = None,
     branch: str | None = None,
     memory: int | str | MemoryBudget = DEFAULT_MEMORY,
 ) -> HealthReport:
@@ -69,7 +72,9 @@ def health(
     It reads only metadata: the branch's manifests, and the list of files in the metadata folder.
 
     Args:
-        table: The table; it is refreshed.
+        table: The table, which is refreshed, or its name such as `"db.t"`.
+        catalog: The catalog of a table that is given by its name: a PyIceberg catalog, its name in
+            PyIceberg's configuration, or None for the default one.
         branch: The branch to inspect; the main branch by default.
         memory: The limit in bytes, or a string such as `"64MB"`, or a budget to share.
 
@@ -84,8 +89,12 @@ def health(
     Memory: at most the limit. Each partition takes 60 bytes, on disk beyond a quarter of the limit.
         The number of files does not matter.
     """
+    table = resolve_table(table, catalog)
     if not isinstance(table, Table):
-        raise InvalidArgumentError(f"the table is a {type(table).__name__}: give a PyIceberg Table")
+        raise InvalidArgumentError(
+            f"the table is a {type(table).__name__}: give a name such as 'db.t', or a "
+            "PyIceberg Table"
+        )
     started = time.monotonic()
     landing = TableLanding(table)
     metadata = landing.refresh()

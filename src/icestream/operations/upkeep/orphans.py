@@ -10,9 +10,11 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
+from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.locations import load_location_provider
 
+from icestream.catalogs.lookup import resolve_table
 from icestream.commit.cleanup import delete_files
 from icestream.commit.in_flight import MARKER_PREFIX, marker_path
 from icestream.errors import InvalidArgumentError
@@ -30,8 +32,9 @@ _log = logging.getLogger(__name__)
 
 
 def orphans(
-    table: Table,
+    table: str | Table,
     *,
+    catalog: str | Catalog | None = None,
     older_than: timedelta | float | datetime = DEFAULT_AGE,
     delete: bool = False,
     folders: Sequence[str] = (),
@@ -68,8 +71,10 @@ def orphans(
     there, unless `folders` states that the folder belongs to this table alone.
 
     Args:
-        table: The table. It is refreshed at the start and before each part of the deletion, so that
-            files committed meanwhile are kept.
+        table: The table, or its name such as `"db.t"`. It is refreshed at the start and before each
+            part of the deletion, so that files committed meanwhile are kept.
+        catalog: The catalog of a table that is given by its name: a PyIceberg catalog, its name in
+            PyIceberg's configuration, or None for the default one.
         older_than: Minimum age of orphans since their last write: a duration, seconds, or a
             point in time (UTC if it has no time zone). It must exceed the duration of any commit
             that may be running. Use zero only if nobody else writes to the table.
@@ -100,6 +105,7 @@ def orphans(
         many orphans as a quarter of the limit holds. Object stores list a folder at once, which
         takes about 400 bytes for each file in it.
     """
+    table = resolve_table(table, catalog)
     return find_orphans(
         table,
         older_than=older_than,
@@ -130,7 +136,10 @@ def find_orphans(
     now_ms = time.time_ns() // 1_000_000
     cutoff_ms = _cutoff_ms(older_than, now_ms)
     if not isinstance(table, Table):
-        raise InvalidArgumentError(f"the table is a {type(table).__name__}: give a PyIceberg Table")
+        raise InvalidArgumentError(
+            f"the table is a {type(table).__name__}: give a name such as 'db.t', or a "
+            "PyIceberg Table"
+        )
     sharing = sharing_of(other_tables, dropped, only_catalog, str(table.metadata.table_uuid))
     budget = as_budget(memory)
     search = OrphanSearch(table, cutoff_ms, now_ms, tuple(folders), sharing, budget, storage)

@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from icestream.report.display import Displayed
+
 LoadReportStatus = Literal["loaded", "already loaded", "unchanged"]
 # 64 MB for the allocator's reserve, and 40 MB for pandas, which PyArrow imports when it first
 # converts values of Python.
 _ALLOWANCE_BYTES = 104_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class LoadReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class LoadReport(Displayed):
     """What a load read and wrote. Returned by `icestream.load`.
 
     Attributes:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from icestream.errors import IcestreamError
 from icestream.pipeline.reports.load_report import LoadReport
 from icestream.pipeline.request.checks import CheckResult
+from icestream.report.display import Displayed
 
 LoadStatus = Literal["done", "already loaded", "skipped", "failed", "blocked"]
 
@@ -43,8 +44,8 @@ class LoadOutcome:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class RunReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class RunReport(Displayed):
     """What a run did. Returned by `icestream.run`.
 
     Attributes:
@@ -111,8 +112,8 @@ class PlannedLoad:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RunPlan:
+@dataclass(frozen=True, slots=True, repr=False)
+class RunPlan(Displayed):
     """What a run would do. Returned by `icestream.run` with `dry_run`.
 
     Attributes:

@@ -253,7 +253,7 @@ def metadata_files(io: FileIO, *, table: str, budget: MemoryBudget | None = None
 
 def added_entries(
     io: FileIO, snapshot: Snapshot, *, table: str, budget: MemoryBudget
-) -> Iterator[ManifestEntry]:
+) -> Generator[ManifestEntry]:
     """The data files that a snapshot added.
 
     Args:

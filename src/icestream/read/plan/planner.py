@@ -2,7 +2,8 @@
 
 `ManifestPlanner` reads the snapshot's manifests. It reads all delete manifests into an index first,
 and then data manifests one by one as files are consumed. `TaskPlanner` uses the tasks of PyIceberg,
-which supports planning by a REST catalog.
+which supports planning by a REST catalog. `AppendPlanner` reads only files that some snapshots
+added.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pyiceberg.manifest import (
     ManifestFile,
 )
 from pyiceberg.table import DataScan, FileScanTask
+from pyiceberg.table.snapshots import Snapshot
 
 from icestream.catalogs._pyiceberg.manifests import exact_manifests
 from icestream.errors import (
@@ -49,7 +51,7 @@ from icestream.read.plan.found_files import (
     Statistics,
     find_files,
 )
-from icestream.read.plan.manifests import Content, MetadataFiles, metadata_files
+from icestream.read.plan.manifests import Content, MetadataFiles, added_entries, metadata_files
 from icestream.read.request import ScanRequest
 from icestream.read.split import DeleteFile
 
@@ -103,6 +105,8 @@ def open_planner(
         CatalogError: If the catalog plans the scan and fails.
     """
     scan = request.data_scan
+    if request.appends is not None:
+        return AppendPlanner(request, request.appends, budget)
     if type(scan).plan_files is not DataScan.plan_files or _is_planned_by_the_catalog(scan):
         return TaskPlanner(request)
     files = MetadataFiles(scan.io, request.context.table, budget, policy, stopped)
@@ -204,6 +208,37 @@ class ManifestPlanner:
                 "table back to a snapshot that does not need it",
                 path=self._list.path,
             ) from error
+
+
+class AppendPlanner:
+    """Plans the files that some snapshots added, snapshot by snapshot. No deletes apply to them.
+
+    Memory: a manifest list, and a chunk of the manifest that is being read.
+    """
+
+    def __init__(
+        self, request: ScanRequest, snapshots: Iterable[Snapshot], budget: MemoryBudget
+    ) -> None:
+        self._found = self._files(request, snapshots, budget)
+
+    def __iter__(self) -> Iterator[PlannedFile]:
+        return self._found
+
+    def close(self) -> None:
+        """Release all bytes, and end the iteration."""
+        self._found.close()
+
+    def _files(
+        self, request: ScanRequest, snapshots: Iterable[Snapshot], budget: MemoryBudget
+    ) -> Generator[PlannedFile]:
+        io, table = request.data_scan.io, request.context.table
+        test = FileTest(FileFilter.of(request.data_scan))
+        for snapshot in snapshots:
+            with closing(added_entries(io, snapshot, table=table, budget=budget)) as entries:
+                for entry in entries:
+                    match = test.by_partition_and_metrics(entry.data_file)
+                    if match is not Match.NONE:
+                        yield PlannedFile(entry.data_file, (), match is Match.ALL)
 
 
 class TaskPlanner:

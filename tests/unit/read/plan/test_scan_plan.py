@@ -335,8 +335,8 @@ def test_the_options_of_a_data_scan_are_taken_over(history: _History) -> None:
 
 
 def test_anything_but_a_table_or_data_scan_is_refused() -> None:
-    for source in ("db.t", None, pa.table({"id": [1]})):
-        with pytest.raises(ice.InvalidArgumentError, match="Table or DataScan"):
+    for source in (7, None, pa.table({"id": [1]})):
+        with pytest.raises(ice.InvalidArgumentError, match="a PyIceberg Table, DataScan or"):
             ice.scan(source)  # type: ignore[arg-type]
 
 
