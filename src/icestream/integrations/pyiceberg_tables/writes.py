@@ -1,0 +1,229 @@
+"""PyIceberg's write methods. icestream's verbs do the work."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    ValidationException,
+)
+from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, BooleanExpression
+from pyiceberg.expressions.visitors import bind, translate_column_names
+from pyiceberg.schema import Schema
+from pyiceberg.table import UpsertResult
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.typedef import EMPTY_DICT
+
+from icestream.errors import CommitConflictError, CommitUnknownError, InvalidArgumentError
+from icestream.memory.budget import MemoryBudget
+from icestream.operations.append import append
+from icestream.operations.delete import delete
+from icestream.operations.merge.merge import merge
+from icestream.operations.overwrite import overwrite
+from icestream.read.project.row_filter import parse_filter
+
+_ALL_ROWS = AlwaysTrue()
+
+
+class TableConflictError(CommitConflictError, CommitFailedException, ValidationException):
+    """Another commit conflicts. Handlers for PyIceberg's errors catch it, too."""
+
+
+class TableCommitUnknownError(CommitUnknownError, CommitStateUnknownException):
+    """The outcome of a commit is unknown. Handlers for PyIceberg's error catch it, too."""
+
+
+@contextmanager
+def pyiceberg_errors() -> Iterator[None]:
+    """Raise errors of commits in a form that handlers for PyIceberg's errors catch as well."""
+    try:
+        yield
+    except CommitConflictError as error:
+        if isinstance(error, CommitFailedException):
+            raise
+        raise TableConflictError(str(error)) from error
+    except CommitUnknownError as error:
+        raise TableCommitUnknownError(str(error), snapshot_id=error.snapshot_id) from error
+
+
+class StreamingWrites:
+    """The write methods of PyIceberg's `Table` and `Transaction`, with the same signatures.
+
+    On a table each call commits one snapshot. In a transaction the call is staged.
+
+    With `branch=None` PyIceberg makes a snapshot that no branch has. Its own code does that.
+    """
+
+    memory: int | str | MemoryBudget
+
+    def append(
+        self,
+        df: Any,
+        snapshot_properties: dict[str, str] = EMPTY_DICT,
+        branch: str | None = MAIN_BRANCH,
+    ) -> None:
+        """Append a stream.
+
+        Args:
+            df: Any Arrow stream: a table, reader, iterator of batches, or a DataFrame.
+            snapshot_properties: Properties for the snapshot's summary.
+            branch: The branch that gets the snapshot; it must exist.
+        """
+        if branch is None:
+            super().append(df, snapshot_properties, branch)  # type: ignore[misc]
+        else:
+            with pyiceberg_errors():
+                append(self._target, df, **self._options(snapshot_properties, branch))
+
+    def overwrite(
+        self,
+        df: Any,
+        overwrite_filter: BooleanExpression | str = _ALL_ROWS,
+        snapshot_properties: dict[str, str] = EMPTY_DICT,
+        case_sensitive: bool = True,
+        branch: str | None = MAIN_BRANCH,
+    ) -> None:
+        """Replace rows with those of a stream.
+
+        Args:
+            df: Any Arrow stream: a table, reader, iterator of batches, or a DataFrame.
+            overwrite_filter: The rows to replace.
+            snapshot_properties: Properties for the snapshot's summary.
+            case_sensitive: Whether names in the filter are case-sensitive.
+            branch: The branch that gets the snapshot; it must exist.
+        """
+        if branch is None:
+            super().overwrite(  # type: ignore[misc]
+                df, overwrite_filter, snapshot_properties, case_sensitive, branch
+            )
+            return
+        where = self._exact_names(overwrite_filter, case_sensitive)
+        options = self._options(snapshot_properties, branch)
+        with pyiceberg_errors():
+            if where == AlwaysFalse():
+                append(self._target, df, **options)
+            else:
+                overwrite(self._target, df, where=None if where == _ALL_ROWS else where, **options)
+
+    def dynamic_partition_overwrite(
+        self,
+        df: Any,
+        snapshot_properties: dict[str, str] = EMPTY_DICT,
+        branch: str | None = MAIN_BRANCH,
+    ) -> None:
+        """Replace the partitions that a stream has rows for.
+
+        Args:
+            df: Any Arrow stream: a table, reader, iterator of batches, or a DataFrame.
+            snapshot_properties: Properties for the snapshot's summary.
+            branch: The branch that gets the snapshot; it must exist.
+        """
+        if branch is None:
+            super().dynamic_partition_overwrite(  # type: ignore[misc]
+                df, snapshot_properties, branch
+            )
+            return
+        options = self._options(snapshot_properties, branch)
+        with pyiceberg_errors():
+            overwrite(self._target, df, partitions="dynamic", **options)
+
+    def delete(
+        self,
+        delete_filter: str | BooleanExpression = _ALL_ROWS,
+        snapshot_properties: dict[str, str] = EMPTY_DICT,
+        case_sensitive: bool = True,
+        branch: str | None = MAIN_BRANCH,
+        **options: Any,
+    ) -> None:
+        """Delete the rows that match a filter.
+
+        Args:
+            delete_filter: The rows to delete.
+            snapshot_properties: Properties for the snapshot's summary.
+            case_sensitive: Whether names in the filter are case-sensitive.
+            branch: The branch that gets the snapshot; it must exist.
+            options: What PyIceberg passes on when it calls this method itself.
+        """
+        if branch is None:
+            super().delete(  # type: ignore[misc]
+                delete_filter, snapshot_properties, case_sensitive, branch, **options
+            )
+            return
+        where = self._exact_names(delete_filter, case_sensitive)
+        with pyiceberg_errors():
+            report = delete(self._target, where, **self._options(snapshot_properties, branch))
+        if not report.rows_deleted and not report.files_removed:
+            warnings.warn("Delete operation did not match any records", stacklevel=2)
+
+    def upsert(
+        self,
+        df: Any,
+        join_cols: list[str] | None = None,
+        when_matched_update_all: bool = True,
+        when_not_matched_insert_all: bool = True,
+        case_sensitive: bool = True,
+        branch: str | None = MAIN_BRANCH,
+        snapshot_properties: dict[str, str] = EMPTY_DICT,
+    ) -> UpsertResult:
+        """Update the rows that have the same key as a row of a stream, and insert the others.
+
+        Args:
+            df: Any Arrow stream: a table, reader, iterator of batches, or a DataFrame.
+            join_cols: The key; the table's identifier fields by default.
+            when_matched_update_all: Whether to update rows that match.
+            when_not_matched_insert_all: Whether to insert rows that match nothing.
+            case_sensitive: Whether names in `join_cols` are case-sensitive.
+            branch: The branch that gets the snapshot; it must exist.
+            snapshot_properties: Properties for the snapshot's summary.
+
+        Returns:
+            The number of rows updated and inserted.
+        """
+        if not when_matched_update_all and not when_not_matched_insert_all:
+            raise InvalidArgumentError(
+                "when_matched_update_all and when_not_matched_insert_all are both False: set at "
+                "least one of them"
+            )
+        with pyiceberg_errors():
+            report = merge(
+                self._target,
+                df,
+                on=join_cols if case_sensitive else self._exact_columns(join_cols),
+                when_matched="update" if when_matched_update_all else "ignore",
+                when_not_matched="insert" if when_not_matched_insert_all else "ignore",
+                **self._options(snapshot_properties, branch),
+            )
+        return UpsertResult(rows_updated=report.rows_updated, rows_inserted=report.rows_inserted)
+
+    @property
+    def _target(self) -> Any:
+        """The table or the transaction, which the subclass is."""
+        return self
+
+    def _options(self, properties: Mapping[str, str], branch: str | None) -> dict[str, Any]:
+        return {"memory": self.memory, "branch": branch, "properties": properties}
+
+    def _current_schema(self) -> Schema:
+        raise NotImplementedError
+
+    def _exact_names(
+        self, row_filter: str | BooleanExpression, case_sensitive: bool
+    ) -> BooleanExpression:
+        if isinstance(row_filter, str):
+            row_filter = parse_filter(row_filter)
+        if case_sensitive:
+            return row_filter
+        schema = self._current_schema()
+        return translate_column_names(bind(schema, row_filter, False), schema, True)
+
+    def _exact_columns(self, names: list[str] | None) -> list[str] | None:
+        if names is None:
+            return None
+        schema = self._current_schema()
+        ids = [schema.find_field(name, case_sensitive=False).field_id for name in names]
+        return [schema.find_column_name(field_id) or "" for field_id in ids]
