@@ -6,7 +6,6 @@ from typing import Any
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.schema import Schema
 from pyiceberg.table import StagedTable, Table
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
@@ -14,7 +13,6 @@ from icestream.catalogs.lookup import load_table
 from icestream.errors import InvalidArgumentError
 from icestream.integrations.pyiceberg_tables.scan import StreamingIncrementalScan, StreamingScan
 from icestream.integrations.pyiceberg_tables.transaction import StreamingTransaction
-from icestream.integrations.pyiceberg_tables.writes import StreamingWrites
 from icestream.memory.budget import DEFAULT_MEMORY, MemoryBudget, as_budget
 
 _ALL_ROWS = AlwaysTrue()
@@ -67,8 +65,11 @@ def streaming_table(loaded: Table, memory: int | str | MemoryBudget) -> Streamin
     )
 
 
-class StreamingTable(StreamingWrites, Table):
+class StreamingTable(Table):
     """A PyIceberg table. icestream reads and writes its rows.
+
+    PyIceberg's write methods each run in a transaction of this table. So a delete or an overwrite
+    is refused if other commits since the table was loaded changed the same rows.
 
     Attributes:
         memory: The memory limit of each scan and each write.
@@ -157,6 +158,3 @@ class StreamingTable(StreamingWrites, Table):
     def transaction(self) -> StreamingTransaction:
         """Stage several changes, and commit them together. The writes make one snapshot."""
         return StreamingTransaction(self, self.memory)
-
-    def _current_schema(self) -> Schema:
-        return self.schema()

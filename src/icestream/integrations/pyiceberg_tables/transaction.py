@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from icestream.commit.joined_transaction import JoinedCreation, JoinedTransaction
-from icestream.integrations.pyiceberg_tables.writes import StreamingWrites, pyiceberg_errors
+from icestream.integrations.pyiceberg_tables.writes import StreamingWrites
 from icestream.memory.budget import MemoryBudget
 
 
-class StreamingTransaction(StreamingWrites, JoinedTransaction):  # type: ignore[misc]
+class StreamingTransaction(StreamingWrites, JoinedTransaction):
     """A transaction whose writes stream within a memory limit.
 
     Args:
@@ -22,20 +21,8 @@ class StreamingTransaction(StreamingWrites, JoinedTransaction):  # type: ignore[
         super().__init__(table)
         self.memory = memory
 
-    def commit_transaction(self) -> Table:
-        """Commit all changes to the catalog.
 
-        Returns:
-            The table, with the changes.
-        """
-        with pyiceberg_errors():
-            return super().commit_transaction()
-
-    def _current_schema(self) -> Schema:
-        return self.staged_metadata.schema()
-
-
-class StreamingCreation(StreamingWrites, JoinedCreation):  # type: ignore[misc]
+class StreamingCreation(StreamingWrites, JoinedCreation):
     """A transaction that creates a table, with its first rows in one snapshot.
 
     Args:
@@ -46,6 +33,3 @@ class StreamingCreation(StreamingWrites, JoinedCreation):  # type: ignore[misc]
     def __init__(self, table: Table, memory: int | str | MemoryBudget) -> None:
         super().__init__(table)
         self.memory = memory
-
-    def _current_schema(self) -> Schema:
-        return self.staged_metadata.schema()

@@ -1,4 +1,4 @@
-"""PyIceberg's write methods. icestream's verbs do the work."""
+"""The write methods of PyIceberg's transactions. icestream's verbs do the work."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import bind, translate_column_names
-from pyiceberg.schema import Schema
-from pyiceberg.table import UpsertResult
+from pyiceberg.table import Table, UpsertResult
 from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Operation
 from pyiceberg.typedef import EMPTY_DICT
 
+from icestream.catalogs._pyiceberg.late_transaction import LateTransaction
 from icestream.errors import CommitConflictError, CommitUnknownError, InvalidArgumentError
 from icestream.memory.budget import MemoryBudget
 from icestream.operations.append import append
@@ -51,12 +52,11 @@ def pyiceberg_errors() -> Iterator[None]:
         raise TableCommitUnknownError(str(error), snapshot_id=error.snapshot_id) from error
 
 
-class StreamingWrites:
-    """The write methods of PyIceberg's `Table` and `Transaction`, with the same signatures.
+class StreamingWrites(LateTransaction):
+    """The write methods of a PyIceberg transaction, with the same signatures.
 
-    On a table each call commits one snapshot. In a transaction the call is staged.
-
-    With `branch=None` PyIceberg makes a snapshot that no branch has. Its own code does that.
+    Each sees the changes before it. With `branch=None` PyIceberg's own code makes a snapshot that
+    belongs to no branch.
     """
 
     memory: int | str | MemoryBudget
@@ -75,10 +75,10 @@ class StreamingWrites:
             branch: The branch that gets the snapshot; it must exist.
         """
         if branch is None:
-            super().append(df, snapshot_properties, branch)  # type: ignore[misc]
+            super().append(df, snapshot_properties, branch)
         else:
             with pyiceberg_errors():
-                append(self._target, df, **self._options(snapshot_properties, branch))
+                append(self, df, **self._options(snapshot_properties, branch))
 
     def overwrite(
         self,
@@ -98,17 +98,15 @@ class StreamingWrites:
             branch: The branch that gets the snapshot; it must exist.
         """
         if branch is None:
-            super().overwrite(  # type: ignore[misc]
-                df, overwrite_filter, snapshot_properties, case_sensitive, branch
-            )
+            super().overwrite(df, overwrite_filter, snapshot_properties, case_sensitive, branch)
             return
         where = self._exact_names(overwrite_filter, case_sensitive)
         options = self._options(snapshot_properties, branch)
         with pyiceberg_errors():
             if where == AlwaysFalse():
-                append(self._target, df, **options)
+                append(self, df, **options)
             else:
-                overwrite(self._target, df, where=None if where == _ALL_ROWS else where, **options)
+                overwrite(self, df, where=None if where == _ALL_ROWS else where, **options)
 
     def dynamic_partition_overwrite(
         self,
@@ -124,21 +122,19 @@ class StreamingWrites:
             branch: The branch that gets the snapshot; it must exist.
         """
         if branch is None:
-            super().dynamic_partition_overwrite(  # type: ignore[misc]
-                df, snapshot_properties, branch
-            )
+            super().dynamic_partition_overwrite(df, snapshot_properties, branch)
             return
         options = self._options(snapshot_properties, branch)
         with pyiceberg_errors():
-            overwrite(self._target, df, partitions="dynamic", **options)
+            overwrite(self, df, partitions="dynamic", **options)
 
     def delete(
         self,
-        delete_filter: str | BooleanExpression = _ALL_ROWS,
+        delete_filter: str | BooleanExpression,
         snapshot_properties: dict[str, str] = EMPTY_DICT,
         case_sensitive: bool = True,
         branch: str | None = MAIN_BRANCH,
-        **options: Any,
+        _isolation_operation: Operation | None = None,
     ) -> None:
         """Delete the rows that match a filter.
 
@@ -147,16 +143,16 @@ class StreamingWrites:
             snapshot_properties: Properties for the snapshot's summary.
             case_sensitive: Whether names in the filter are case-sensitive.
             branch: The branch that gets the snapshot; it must exist.
-            options: What PyIceberg passes on when it calls this method itself.
+            _isolation_operation: What PyIceberg passes on when it calls this method itself.
         """
         if branch is None:
-            super().delete(  # type: ignore[misc]
-                delete_filter, snapshot_properties, case_sensitive, branch, **options
+            super().delete(
+                delete_filter, snapshot_properties, case_sensitive, branch, _isolation_operation
             )
             return
         where = self._exact_names(delete_filter, case_sensitive)
         with pyiceberg_errors():
-            report = delete(self._target, where, **self._options(snapshot_properties, branch))
+            report = delete(self, where, **self._options(snapshot_properties, branch))
         if not report.rows_deleted and not report.files_removed:
             warnings.warn("Delete operation did not match any records", stacklevel=2)
 
@@ -184,6 +180,16 @@ class StreamingWrites:
         Returns:
             The number of rows updated and inserted.
         """
+        if branch is None:
+            return super().upsert(
+                df,
+                join_cols,
+                when_matched_update_all,
+                when_not_matched_insert_all,
+                case_sensitive,
+                branch,
+                snapshot_properties,
+            )
         if not when_matched_update_all and not when_not_matched_insert_all:
             raise InvalidArgumentError(
                 "when_matched_update_all and when_not_matched_insert_all are both False: set at "
@@ -191,7 +197,7 @@ class StreamingWrites:
             )
         with pyiceberg_errors():
             report = merge(
-                self._target,
+                self,
                 df,
                 on=join_cols if case_sensitive else self._exact_columns(join_cols),
                 when_matched="update" if when_matched_update_all else "ignore",
@@ -200,16 +206,17 @@ class StreamingWrites:
             )
         return UpsertResult(rows_updated=report.rows_updated, rows_inserted=report.rows_inserted)
 
-    @property
-    def _target(self) -> Any:
-        """The table or the transaction, which the subclass is."""
-        return self
+    def commit_transaction(self) -> Table:
+        """Commit all changes to the catalog.
+
+        Returns:
+            The table, with the changes.
+        """
+        with pyiceberg_errors():
+            return super().commit_transaction()
 
     def _options(self, properties: Mapping[str, str], branch: str | None) -> dict[str, Any]:
         return {"memory": self.memory, "branch": branch, "properties": properties}
-
-    def _current_schema(self) -> Schema:
-        raise NotImplementedError
 
     def _exact_names(
         self, row_filter: str | BooleanExpression, case_sensitive: bool
@@ -218,12 +225,12 @@ class StreamingWrites:
             row_filter = parse_filter(row_filter)
         if case_sensitive:
             return row_filter
-        schema = self._current_schema()
+        schema = self.staged_metadata.schema()
         return translate_column_names(bind(schema, row_filter, False), schema, True)
 
     def _exact_columns(self, names: list[str] | None) -> list[str] | None:
         if names is None:
             return None
-        schema = self._current_schema()
+        schema = self.staged_metadata.schema()
         ids = [schema.find_field(name, case_sensitive=False).field_id for name in names]
         return [schema.find_column_name(field_id) or "" for field_id in ids]
