@@ -119,29 +119,70 @@ class EncodedScan:
     def __init__(self, scan: Scan, columns: Sequence[str] = ()) -> None:
         self._scan = scan
         self._columns = frozenset(columns)
-        fields = [
-            field.with_type(pa.dictionary(pa.int32(), field.type))
-            if field.name in self._columns
-            else field
-            for field in scan.schema
-        ]
-        self.schema = pa.schema(fields, metadata=scan.schema.metadata)
+        self.schema = self._encoded_schema(scan.schema)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         batches = iter(self._scan)
-        return map(self._encoded, batches) if self._columns else batches
+        if not self._columns:
+            return batches
+        return (self._encoded(batch, self.schema) for batch in batches)
 
     def to_reader(self) -> pa.RecordBatchReader:
         """The batches as a reader."""
         return pa.RecordBatchReader.from_batches(self.schema, iter(self))
 
     def to_table(self) -> pa.Table:
-        """All rows."""
-        return pa.Table.from_batches(iter(self), self.schema)
+        """All rows, with strings of the types `string` and `binary`, as PyIceberg returns them."""
+        short = pa.schema([field.with_type(_short(field.type)) for field in self._scan.schema])
+        schema = self._encoded_schema(short)
+        return pa.Table.from_batches(
+            (
+                self._encoded(piece.cast(short), schema)
+                for batch in self._scan
+                for piece in _below_offset_limit(batch)
+            ),
+            schema,
+        )
 
-    def _encoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _encoded_schema(self, schema: pa.Schema) -> pa.Schema:
+        fields = [
+            field.with_type(pa.dictionary(pa.int32(), field.type))
+            if field.name in self._columns
+            else field
+            for field in schema
+        ]
+        return pa.schema(fields, metadata=schema.metadata)
+
+    def _encoded(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         columns = [
             column.dictionary_encode() if field.name in self._columns else column
             for field, column in zip(batch.schema, batch.columns, strict=True)
         ]
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _below_offset_limit(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The batch in pieces whose strings 32-bit offsets can address."""
+    if batch.nbytes < 2**31 or batch.num_rows <= 1:
+        yield batch
+        return
+    half = batch.num_rows // 2
+    yield from _below_offset_limit(batch.slice(0, half))
+    yield from _below_offset_limit(batch.slice(half))
+
+
+def _short(kind: pa.DataType) -> pa.DataType:
+    """The type with 32-bit offsets."""
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_short(field.type)) for field in kind.fields])
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        element = kind.value_field
+        return pa.list_(element.with_type(_short(element.type)))
+    if pa.types.is_map(kind):
+        key, item = kind.key_field, kind.item_field
+        return pa.map_(key.with_type(_short(key.type)), item.with_type(_short(item.type)))
+    return kind

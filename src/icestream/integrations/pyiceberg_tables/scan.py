@@ -112,19 +112,19 @@ class StreamingScan(DataScan):
 
     def count(self) -> int:
         """The number of rows. Only files that may have other rows, or deleted ones, are read."""
-        asked = request(self.update(selected_fields=("*",), limit=None))
+        whole = request(self.update(selected_fields=("*",), limit=None))
         budget = as_budget(self.memory)
         rows = 0
 
         def to_read() -> Iterator[FileScanTask]:
             nonlocal rows
-            for task in plan_tasks(asked, budget=budget):
+            for task in plan_tasks(whole, budget=budget):
                 if task.residual == _ALL_ROWS and not task.delete_files:
                     rows += task.file.record_count
                 else:
                     yield task
 
-        with read_tasks(_narrow(asked), to_read(), budget) as batches:
+        with read_tasks(_narrow(whole), to_read(), budget) as batches:
             read: int = sum(batch.num_rows for batch in batches)
         return rows + read
 
@@ -239,8 +239,8 @@ class StreamingIncrementalScan(IncrementalAppendScan):
         )
 
 
-def _narrow(asked: ScanRequest) -> ScanRequest:
+def _narrow(scan: ScanRequest) -> ScanRequest:
     """The same request for one column."""
-    fields = asked.context.schema.fields
+    fields = scan.context.schema.fields
     narrow = next((field for field in fields if field.field_type.is_primitive), fields[0])
-    return with_fields(asked, Schema(narrow))
+    return with_fields(scan, Schema(narrow))

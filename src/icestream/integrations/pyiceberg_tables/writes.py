@@ -14,13 +14,20 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import bind, translate_column_names
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table, UpsertResult
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.typedef import EMPTY_DICT
+from pyiceberg.types import StructType
 
 from icestream.catalogs._pyiceberg.late_transaction import LateTransaction
-from icestream.errors import CommitConflictError, CommitUnknownError, InvalidArgumentError
+from icestream.errors import (
+    CommitConflictError,
+    CommitUnknownError,
+    DuplicateKeysError,
+    InvalidArgumentError,
+)
 from icestream.memory.budget import MemoryBudget
 from icestream.operations.append import append
 from icestream.operations.delete import delete
@@ -124,6 +131,10 @@ class StreamingWrites(LateTransaction):
         if branch is None:
             super().dynamic_partition_overwrite(df, snapshot_properties, branch)
             return
+        if self.staged_metadata.spec().is_unpartitioned():
+            raise InvalidArgumentError(
+                "Cannot apply dynamic overwrite on an unpartitioned table. Call overwrite instead"
+            )
         options = self._options(snapshot_properties, branch)
         with pyiceberg_errors():
             overwrite(self, df, partitions="dynamic", **options)
@@ -195,15 +206,24 @@ class StreamingWrites(LateTransaction):
                 "when_matched_update_all and when_not_matched_insert_all are both False: set at "
                 "least one of them"
             )
-        with pyiceberg_errors():
-            report = merge(
-                self,
-                df,
-                on=join_cols if case_sensitive else self._exact_columns(join_cols),
-                when_matched="update" if when_matched_update_all else "ignore",
-                when_not_matched="insert" if when_not_matched_insert_all else "ignore",
-                **self._options(snapshot_properties, branch),
-            )
+        try:
+            with pyiceberg_errors():
+                report = merge(
+                    self,
+                    df,
+                    on=self._keys(join_cols, case_sensitive),
+                    when_matched="update" if when_matched_update_all else "ignore",
+                    when_not_matched="insert" if when_not_matched_insert_all else "ignore",
+                    **self._options(snapshot_properties, branch),
+                )
+        except DuplicateKeysError as error:
+            raise DuplicateKeysError(
+                "Duplicate rows found in source dataset based on the key columns. No upsert "
+                f"executed. Remove the duplicates ({', '.join(error.examples)}), or call "
+                "icestream.merge with on_duplicate='last'",
+                column=error.column,
+                examples=error.examples,
+            ) from error
         return UpsertResult(rows_updated=report.rows_updated, rows_inserted=report.rows_inserted)
 
     def commit_transaction(self) -> Table:
@@ -228,9 +248,38 @@ class StreamingWrites(LateTransaction):
         schema = self.staged_metadata.schema()
         return translate_column_names(bind(schema, row_filter, False), schema, True)
 
-    def _exact_columns(self, names: list[str] | None) -> list[str] | None:
-        if names is None:
-            return None
+    def _keys(self, names: list[str] | None, case_sensitive: bool) -> list[str]:
+        """The columns of a key. A struct stands for all of its fields."""
         schema = self.staged_metadata.schema()
-        ids = [schema.find_field(name, case_sensitive=False).field_id for name in names]
-        return [schema.find_column_name(field_id) or "" for field_id in ids]
+        if names is None:
+            return _identifier_fields(schema)
+        return [
+            column
+            for name in names
+            for column in _columns_of(schema, name, case_sensitive=case_sensitive)
+        ]
+
+
+def _identifier_fields(schema: Schema) -> list[str]:
+    ids = sorted(schema.identifier_field_ids)
+    if not ids:
+        raise InvalidArgumentError(
+            "Join columns could not be found, please set identifier-field-ids or pass in "
+            "explicitly, such as join_cols=['id']"
+        )
+    return [schema.find_column_name(field_id) or "" for field_id in ids]
+
+
+def _columns_of(schema: Schema, name: str, *, case_sensitive: bool) -> list[str]:
+    try:
+        field = schema.find_field(name, case_sensitive)
+    except ValueError:
+        return [name]  # The merge refuses it, and names columns that exist.
+    exact = schema.find_column_name(field.field_id) or name
+    if not isinstance(field.field_type, StructType):
+        return [exact]
+    return [
+        column
+        for part in field.field_type.fields
+        for column in _columns_of(schema, f"{exact}.{part.name}", case_sensitive=True)
+    ]
