@@ -63,6 +63,9 @@ if _TYPE_CHECKING:
         WriteError,
         WriterClosedError,
     )
+    from icestream.integrations.pyiceberg_tables.arrow_scan import ArrowScan
+    from icestream.integrations.pyiceberg_tables.catalog import load_catalog
+    from icestream.integrations.pyiceberg_tables.table import table
     from icestream.memory.budget import MemoryBudget
     from icestream.operations.append import append
     from icestream.operations.commit_files import commit_files
@@ -102,6 +105,9 @@ _HOMES = {
     "icestream.operations.delete": ("delete",),
     "icestream.operations.overwrite": ("overwrite",),
     "icestream.operations.write_files": ("write_files", "write_target"),
+    "icestream.integrations.pyiceberg_tables.arrow_scan": ("ArrowScan",),
+    "icestream.integrations.pyiceberg_tables.catalog": ("load_catalog",),
+    "icestream.integrations.pyiceberg_tables.table": ("table",),
     "icestream.memory.budget": ("MemoryBudget",),
     "icestream.pipeline.load": ("load",),
     "icestream.pipeline.load_plan": ("LoadPlan",),
@@ -132,6 +138,7 @@ _HOMES = {
 
 __all__ = [
     "ArrivalOrder",
+    "ArrowScan",
     "CatalogError",
     "ChecksFailedError",
     "CommitConflictError",
@@ -187,12 +194,14 @@ __all__ = [
     "delete",
     "health",
     "load",
+    "load_catalog",
     "merge",
     "orphans",
     "overwrite",
     "read_splits",
     "run",
     "scan",
+    "table",
     "write_files",
     "write_target",
 ]

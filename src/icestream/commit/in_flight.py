@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterable
 
+from pyiceberg.io import FileIO
 from pyiceberg.table.locations import load_location_provider
 
 from icestream.catalogs.credentials import renewing
@@ -158,6 +159,55 @@ class InFlightWrite:
     def _markers(self) -> list[str]:
         own = [self.marker] if self._marked_at is not None and not self._shared else []
         return [*own, *(marker_path(self._target, write_id) for write_id in self._taken)]
+
+
+class InFlightWrites:
+    """Several writes that one commit settles.
+
+    Args:
+        io: Deletes files.
+    """
+
+    def __init__(self, io: FileIO) -> None:
+        self._io = io
+        self._writes: list[InFlightWrite] = []
+        self._unused: list[str] = []
+
+    def add(self, write: InFlightWrite) -> None:
+        """Add a write."""
+        self._writes.append(write)
+
+    def drop(self, paths: Iterable[str]) -> None:
+        """Name files that the commit does not add, to delete when it is settled."""
+        self._unused.extend(paths)
+
+    @property
+    def requests(self) -> CommitRequests | None:
+        """The requests that were sent to commit the files; None before the first."""
+        return next((write.requests for write in self._writes), None)
+
+    @requests.setter
+    def requests(self, requests: CommitRequests) -> None:
+        for write in self._writes:
+            write.requests = requests
+
+    def give_back(self) -> None:
+        """Leave files that were taken over from other writes as they are."""
+        for write in self._writes:
+            write.give_back()
+
+    def committed(self) -> None:
+        """The files belong to the table now: delete the markers, and files that it does not use."""
+        for write in self._writes:
+            write.committed()
+        delete_files(self._io, self._unused)
+
+    def abandon(self) -> None:
+        """Delete the files and the markers, unless the commit may have happened."""
+        for write in self._writes:
+            write.abandon()
+        if self.requests is None or not self.requests.may_be_in_table:
+            delete_files(self._io, self._unused)
 
 
 def marker_path(target: WriteTarget, write_id: str) -> str:

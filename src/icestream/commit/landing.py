@@ -15,6 +15,7 @@ from icestream.catalogs.redaction import error_text
 from icestream.commit.change import Change
 from icestream.commit.committer import Committed, Committer
 from icestream.commit.in_flight import InFlightWrite
+from icestream.commit.joined_transaction import JoinedTransaction, is_joinable
 from icestream.commit.new_table import Creation
 from icestream.commit.outcome.unknown_outcome import refreshed
 from icestream.commit.staged_change import StagedChange, StagedCheck
@@ -30,7 +31,7 @@ class TableLanding:
         self._table = table
         self.name = ".".join(table.name())
 
-    def refresh(self) -> TableMetadata:
+    def refresh(self, *, for_append: bool = False) -> TableMetadata:
         """Load the current table from the catalog."""
         try:
             return refreshed(self._table)
@@ -73,8 +74,15 @@ class TransactionLanding:
         self._planned = self._table.metadata
         self.name = ".".join(self._table.name())
 
-    def refresh(self) -> TableMetadata:
-        """The table with the transaction's changes."""
+    def refresh(self, *, for_append: bool = False) -> TableMetadata:
+        """The table with the transaction's changes.
+
+        Args:
+            for_append: The rows of the table are not needed. Then earlier writes of the
+                transaction may be missing, so that their manifests need not be written yet.
+        """
+        if for_append and isinstance(self._transaction, JoinedTransaction):
+            return self._transaction.staged_metadata
         return self._transaction.table_metadata
 
     def target(self, metadata: TableMetadata) -> WriteTarget:
@@ -86,6 +94,9 @@ class TransactionLanding:
         if isinstance(self._transaction, CreateTableTransaction) or change.only_adds:
             return
         base_id = self._base_id(change)
+        if isinstance(self._transaction, JoinedTransaction):
+            self._transaction.join(change, None, base_id)
+            return
         stage(self._transaction, StagedCheck(self._table, change, base_snapshot_id=base_id))
 
     def _base_id(self, change: Change) -> int | None:
@@ -95,6 +106,10 @@ class TransactionLanding:
     def land(self, change: Change, in_flight: InFlightWrite | None) -> Committed:
         """Stage the change. The marker stays until the transaction is settled."""
         base_id = self._base_id(change)
+        if isinstance(self._transaction, JoinedTransaction):
+            if is_joinable(change):
+                return Committed(self._transaction.join(change, in_flight, base_id), 0)
+            self._transaction.stage_late_changes()
         staged = StagedChange(self._table, change, in_flight, base_snapshot_id=base_id)
         stage(self._transaction, staged)
         is_foreign = isinstance(self._transaction, CreateTableTransaction) and not isinstance(

@@ -9,7 +9,7 @@ from pyiceberg.table.update import AssertRefSnapshotId, UpdatesAndRequirements
 from icestream.commit.attempt import attempt, delete_lost
 from icestream.commit.change import Change
 from icestream.commit.cleanup import delete_files
-from icestream.commit.in_flight import InFlightWrite
+from icestream.commit.in_flight import InFlightWrite, InFlightWrites
 from icestream.commit.outcome.load_id import find_committed, remember_change
 from icestream.commit.outcome.retry import Backoff
 from icestream.commit.outcome.unknown_outcome import CommitRequests, refreshed
@@ -33,6 +33,7 @@ class StagedChange:
         in_flight: The write whose files the change adds.
         base_snapshot_id: The head of the branch in the catalog when the change was planned, without
             snapshots that are only staged.
+        snapshot_id: The id of the snapshot; a new one by default.
     """
 
     makes_snapshot = True
@@ -41,9 +42,10 @@ class StagedChange:
         self,
         table: Table,
         change: Change,
-        in_flight: InFlightWrite | None,
+        in_flight: InFlightWrite | InFlightWrites | None,
         *,
         base_snapshot_id: int | None,
+        snapshot_id: int | None = None,
     ) -> None:
         self._table = table
         self._name = ".".join(table.name())
@@ -52,7 +54,7 @@ class StagedChange:
         self._attempts: list[Produced] = []
         self._parents: list[int | None] = []  # the head in the catalog at each try
         self.base_snapshot_id = base_snapshot_id
-        self.snapshot_id = table.metadata.new_snapshot_id()
+        self.snapshot_id = snapshot_id or table.metadata.new_snapshot_id()
 
     @property
     def branch(self) -> str:

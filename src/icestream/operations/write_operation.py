@@ -119,7 +119,7 @@ class WriteOperation:
         owned: bool = False,
     ) -> WriteReport:
         landing = landing_of(self.into)
-        metadata = landing.refresh()
+        metadata = landing.refresh(for_append=self.operation == Operation.APPEND)
         branch = self.options.branch or MAIN_BRANCH
         head_id = check_branch(planned or metadata, branch, table=landing.name)
         target = landing.target(planned or metadata)

@@ -362,3 +362,20 @@ def _leaf_ids(schema: Schema) -> list[int]:
         for i in schema.field_ids
         if not isinstance(schema.find_type(i), nested) or schema.find_type(i) == empty
     ]
+
+
+def with_fields(scan: ScanRequest, fields: Schema) -> ScanRequest:
+    """The same request for exactly these fields of the table, in this order.
+
+    Args:
+        scan: A request for all columns.
+        fields: Fields of the table. A struct may have only some of its fields.
+    """
+    context, metadata = scan.context, scan.data_scan.table_metadata
+    known = metadata.schema()
+    if set(_leaf_ids(fields)) <= known.field_ids:
+        read = _read_schema(known, fields, context.row_filter, context.case_sensitive)
+    else:  # The table has dropped some of them since.
+        others = (f for f in known.fields if f.field_id not in fields.field_ids)
+        read = Schema(*fields.fields, *others)
+    return replace(scan, context=replace(context, schema=fields, read_schema=read))

@@ -12,8 +12,10 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 import icestream as ice
+from icestream.commit.in_flight import InFlightWrite, InFlightWrites
 from icestream.operations.upkeep.orphans import delete_write
 from icestream.write.target import WriteTarget
+from tests.support.loads import listing, make_table
 from tests.support.stored import folder_of, stored_files
 
 _WRITE_ID = "5f0c2c57-6f0b-4a53-9e0e-3d3f5f3f9a11"
@@ -65,3 +67,26 @@ def test_a_write_of_the_version_before_is_deleted_with_its_marker(
     delete_write(WriteTarget.of(table, _WRITE_ID))
     assert stored_files(folder_of(table)) == before - left
     assert not any(Path(path).exists() for path in left)
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_several_writes_are_settled_together(catalog: SqlCatalog, committed: bool) -> None:
+    table = make_table(catalog)
+    before = listing(table)
+    writes = InFlightWrites(table.io)
+    paths = []
+    for name in ("a", "b"):
+        target = WriteTarget.of(table)
+        write = InFlightWrite(target, operation="append")
+        write.mark()
+        paths.append(f"{table.location()}/data/{name}.parquet")
+        write.add(paths[-1:])
+        writes.add(write)
+    unused = f"{table.location()}/data/unused.parquet"
+    for path in (*paths, unused):
+        with table.io.new_output(path).create() as stream:
+            stream.write(b"rows")
+    writes.drop([unused])
+    writes.committed() if committed else writes.abandon()
+    left = {f"data/{name}.parquet" for name in ("a", "b")} if committed else set()
+    assert listing(table) == before | left

@@ -6,8 +6,10 @@ import pickle
 from pathlib import Path
 
 import pyarrow as pa
+from pyiceberg.catalog.sql import SqlCatalog
 
 import icestream as ice
+from icestream.read.request import request, with_fields
 from tests.support.tables import make_catalog
 
 
@@ -22,3 +24,16 @@ def test_what_only_the_catalog_needs_does_not_travel_with_splits(tmp_path: Path)
     assert b"sqlite" not in pickle.dumps(split)
     assert sum(b.num_rows for b in ice.read_splits([split])) == 3
     catalog.close()
+
+
+def test_a_request_for_some_fields_also_reads_those_of_its_filter(catalog: SqlCatalog) -> None:
+    rows = pa.table({"id": [1], "pair": [{"a": 1, "b": 2}], "more": [1]})
+    table = catalog.create_table("db.t", rows.schema)
+    part = table.schema().select("pair.b")
+    asked = with_fields(request(table, where="id = 1 and more = 1"), part)
+    assert asked.context.schema == part
+    assert sorted(asked.context.read_schema.column_names) == ["id", "more", "pair", "pair.b"]
+    with table.update_schema() as update:
+        update.delete_column("pair")
+    again = with_fields(request(table, where="id = 1"), part)
+    assert [field.name for field in again.context.read_schema.fields] == ["pair", "id", "more"]

@@ -62,7 +62,8 @@ class RowShape:
     def _lenient(self, schema: Schema, optional: set[int]) -> Conformer | None:
         if not optional:
             return None
-        loosened = loosen(schema, optional)
+        without_identifier = Schema(*schema.fields, schema_id=schema.schema_id)
+        loosened = loosen(without_identifier, optional)  # Identifier fields can't be optional.
         return Conformer(self._columns, loosened, mode=self._mode, table=self._table)
 
     def _shaped(self, conformer: Conformer | None, rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -304,3 +304,19 @@ def test_a_table_without_metrics_is_read_whole(catalog: SqlCatalog, mode: str) -
     ice.append(table, stream(_ROWS[6:]))
     report = ice.merge(table, stream([(1, 1, "new")]), on="id", write_mode=mode)
     assert (report.files_read, report.rows_updated) == (2, 1)
+
+
+def test_the_key_may_be_other_columns_than_the_identifier_fields(catalog: SqlCatalog) -> None:
+    schema = Schema(
+        NestedField(1, "id", LongType(), required=True),
+        NestedField(2, "name", StringType()),
+        identifier_field_ids=[1],
+    )
+    table = catalog.create_table("db.named", schema)
+    arrow = schema.as_arrow()
+    ice.append(table, pa.Table.from_pylist([{"id": 1, "name": "a"}], schema=arrow))
+    report = ice.merge(
+        table, pa.Table.from_pylist([{"id": 2, "name": "a"}], schema=arrow), on="name"
+    )
+    assert (report.rows_updated, report.rows_inserted) == (1, 0)
+    assert ice.scan(table.refresh()).to_reader().read_all()["id"].to_pylist() == [2]
