@@ -135,7 +135,7 @@ def merge(
         schema_mode=schema_mode,
     )
     options.check()
-    work = _Merge(options)
+    work = LocalMerge(options)
     write_options = WriteOptions(
         memory=memory,
         schema_mode=schema_mode,
@@ -150,7 +150,7 @@ def merge(
     return MergeReport(**{**asdict(report), "operation": "merge"}, **work.facts())
 
 
-class _Merge:
+class LocalMerge:
     """Takes in the stream, finds the rows that it matches, and changes them."""
 
     shares = 3
