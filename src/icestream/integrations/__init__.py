@@ -1,7 +1,9 @@
 """Integrations with other tools. Each module needs its tool, so import it by its name.
 
 ```
-dlt_destination.py  a destination for dlt pipelines
+dlt_filesystem.py   dlt's destination `filesystem`, with Iceberg tables written by icestream
+dlt_table_load.py   its job: all files of a table in a load become one snapshot (rows: dlt_rows.py)
+dlt_destination.py  the older destination for dlt, deprecated
 torch_loader.py     a dataset for PyTorch's DataLoader, or for workers without PyTorch
 ```
 """
