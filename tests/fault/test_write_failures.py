@@ -262,7 +262,7 @@ def test_files_that_can_not_be_deleted_are_named_by_a_marker_that_stays(
         ice.append(table, _stream())
     left = listing(table) - before
     (marker,) = markers_of(table)
-    write_id = marker.split("in-flight-")[1].removesuffix(".json")
+    write_id = marker.split("in-flight-")[1].removesuffix(".marker")
     assert len(left) > 5
     assert all(write_id in name for name in left)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -46,9 +47,11 @@ def catalog(folder: Path) -> SqlCatalog:
 
 def pipeline(folder: Path, **options: Any) -> dlt.Pipeline:
     """The pipeline, which remembers its state in the folder."""
-    destination = dlt_destination.icestream_destination(
-        catalog="here", catalog_properties=properties(folder), **options
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        destination = dlt_destination.icestream_destination(
+            catalog="here", catalog_properties=properties(folder), **options
+        )
     return dlt.pipeline(
         "shop", destination=destination, dataset_name="raw", pipelines_dir=str(folder / "state")
     )

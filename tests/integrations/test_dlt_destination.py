@@ -10,6 +10,7 @@ from typing import Any
 
 import dlt
 import pytest
+from dlt.destinations.adapters import iceberg_adapter
 from dlt.pipeline.exceptions import PipelineStepFailed
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
@@ -241,4 +242,15 @@ def test_what_icestream_does_not_do_fails_at_once_and_by_name(
     resource = dlt.resource([{"id": 1, "day": 1}], name="orders", **hints)
     with pytest.raises(PipelineStepFailed, match="UnsupportedFeatureError"):
         shop.run(resource)
+    assert not there.namespace_exists("raw")
+
+
+def test_the_destination_names_its_successor() -> None:
+    with pytest.deprecated_call(match=r"use icestream\.integrations\.dlt_filesystem\.filesystem"):
+        dlt_destination.icestream_destination(catalog="here")
+
+
+def test_hints_of_the_adapter_are_refused(shop: dlt.Pipeline, there: SqlCatalog) -> None:
+    with pytest.raises(PipelineStepFailed, match="iceberg_adapter"):
+        shop.run(iceberg_adapter(orders(0, 2), partition="id"))
     assert not there.namespace_exists("raw")

@@ -29,6 +29,7 @@ MODULES: dict[str, tuple[str, ...] | None] = {
     ),
     "icestream.spark.errors": ("typed",),
     "icestream.integrations.dlt_destination": ("icestream_destination",),
+    "icestream.integrations.dlt_filesystem": ("filesystem",),
     "icestream.integrations.notebook": ("NotebookProgress",),
     "icestream.integrations.torch_loader": ("SplitLoader",),
 }

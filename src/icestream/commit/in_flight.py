@@ -26,6 +26,8 @@ from icestream.write.new_file import NewFile
 from icestream.write.target import WriteTarget
 
 MARKER_PREFIX = "icestream-in-flight-"
+# Not ".json": dlt reads the last JSON file of a metadata folder as the table's current metadata.
+MARKER_SUFFIX = ".marker"
 _BEAT_SECONDS = 60
 _log = logging.getLogger(__name__)
 
@@ -213,4 +215,4 @@ class InFlightWrites:
 def marker_path(target: WriteTarget, write_id: str) -> str:
     """The path of a write's marker."""
     locations = load_location_provider(target.metadata.location, target.properties)
-    return locations.new_metadata_location(f"{MARKER_PREFIX}{write_id}.json")
+    return locations.new_metadata_location(f"{MARKER_PREFIX}{write_id}{MARKER_SUFFIX}")

@@ -2,7 +2,9 @@
 
 ```
 notebook.py         progress in a notebook
-dlt_destination.py  a destination for dlt pipelines
+dlt_filesystem.py   dlt's destination `filesystem`, with Iceberg tables written by icestream
+dlt_table_load.py   its job: all files of a table in a load become one snapshot (rows: dlt_rows.py)
+dlt_destination.py  the older destination for dlt, deprecated
 torch_loader.py     a dataset for PyTorch's DataLoader, or for workers without PyTorch
 ```
 """

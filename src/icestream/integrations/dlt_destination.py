@@ -1,13 +1,7 @@
-"""A dlt destination that loads packages into Iceberg tables in constant memory.
+"""A dlt destination for catalogs of PyIceberg's configuration; deprecated.
 
-```python
-import dlt
-from icestream.integrations.dlt_destination import icestream_destination
-
-destination = icestream_destination(catalog="prod", memory="256MB")
-pipeline = dlt.pipeline("shop", destination=destination, dataset_name="raw")
-pipeline.run(orders, write_disposition="merge", primary_key="id")
-```
+`dlt_filesystem.py` replaces it, and also loads nested tables, dlt's own columns, and the state of
+pipelines.
 
 dlt splits the rows of a table into several files, and runs a job for each file. The first job of a
 table loads all of its files as one snapshot. Its load id consists of the pipeline, the package and
@@ -45,6 +39,7 @@ from icestream.memory.budget import MemoryBudget
 from icestream.operations.append import append
 from icestream.operations.merge.merge import merge
 from icestream.operations.overwrite import overwrite
+from icestream.report.deprecation import deprecated
 from icestream.report.write_report import WriteReport
 from icestream.write.sources.file_stream import SourceFiles
 
@@ -64,6 +59,11 @@ except ModuleNotFoundError as error:
 _LASTING = (InvalidArgumentError, InvalidDataError, SchemaMismatchError, UnsupportedFeatureError)
 
 
+@deprecated(
+    since="0.1",
+    removed_in="0.3",
+    instead="icestream.integrations.dlt_filesystem.filesystem",
+)
 @dlt.destination(
     name="icestream",
     loader_file_format="parquet",
@@ -80,7 +80,9 @@ def icestream_destination(
     memory: str = "256MB",
     branch: str | None = None,
 ) -> None:
-    """Load a table's share of a dlt load package into an Iceberg table.
+    """Load a table's share of a dlt load package into an Iceberg table (deprecated).
+
+    Use `icestream.integrations.dlt_filesystem.filesystem` instead.
 
     Call it with the arguments below to create a destination. dlt's configuration can set them, too
     (`destination.icestream.catalog`). dlt then calls the function for each file, and passes `items`
@@ -132,6 +134,11 @@ class _Hints:
         def hinted(hint: str) -> tuple[str, ...]:
             return tuple(name for name, column in columns.items() if column.get(hint))
 
+        if table.get("x-iceberg-partition") or table.get("x-iceberg-table-properties"):
+            raise UnsupportedFeatureError(
+                f"{table['name']} has hints of iceberg_adapter, which this destination can't apply:"
+                " use icestream.integrations.dlt_filesystem.filesystem"
+            )
         disposition = str(table.get("write_disposition", "append"))
         if disposition == "merge":
             _check_merge(table, hinted("primary_key"), hinted("merge_key"))

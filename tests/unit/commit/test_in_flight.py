@@ -42,7 +42,7 @@ def left(table: Table) -> set[str]:
     folder = folder_of(table)
     data = folder / "data" / f"00000-0-{_WRITE_ID}-00000.parquet"
     data.write_bytes(b"PAR1 cut off")
-    marker = folder / "metadata" / f"icestream-in-flight-{_WRITE_ID}.json"
+    marker = folder / "metadata" / f"icestream-in-flight-{_WRITE_ID}.marker"
     marker.write_text(_MARKER.replace("LOCATION", table.location()))
     for path in (data, marker):
         os.utime(path, (1747000000, 1747000000))  # before the marker was renewed

@@ -145,7 +145,7 @@ def merge(
     )
     options.check()
     into: Table | Transaction = resolve_table(table, catalog)
-    work = _Merge(options)
+    work = LocalMerge(options)
     write_options = WriteOptions(
         memory=memory,
         schema_mode=schema_mode,
@@ -161,7 +161,7 @@ def merge(
     return MergeReport(**{**asdict(report), "operation": "merge"}, **work.facts())
 
 
-class _Merge:
+class LocalMerge:
     """Takes in the stream, finds the rows that it matches, and changes them."""
 
     shares = 3

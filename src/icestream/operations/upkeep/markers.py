@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pyiceberg.table.metadata import TableMetadata
 
-from icestream.commit.in_flight import MARKER_PREFIX
+from icestream.commit.in_flight import MARKER_PREFIX, MARKER_SUFFIX
 from icestream.operations.upkeep.folder import Folder, StoredFile
 from icestream.operations.upkeep.manifest_entries import unreadable
 
@@ -23,6 +23,7 @@ _BELIEVED_MS = 3 * 24 * 60 * 60 * 1000
 _START_SLACK_MS = 10_000
 _MOST_BYTES = 1 << 20  # A marker has a few hundred bytes, and paths of any length.
 _ENDED_STATES = ("Z", "X", "x")
+_SUFFIXES = (MARKER_SUFFIX, ".json")  # Versions before 0.1 wrote ".json".
 _NO_ID = re.compile(r"(?!)")
 
 
@@ -89,7 +90,7 @@ class Markers:
         return cls(
             _read(file, owners)
             for file in folder.files(recursive=False)
-            if file.name.startswith(MARKER_PREFIX) and file.name.endswith(".json")
+            if file.name.startswith(MARKER_PREFIX) and file.name.endswith(_SUFFIXES)
         )
 
     def __iter__(self) -> Iterator[Marker]:
@@ -146,7 +147,7 @@ def _read(file: StoredFile, owners: _Owners) -> Marker:
     started_ms = _number(facts.get("started-ms"), written_ms)
     return Marker(
         file=file,
-        write_id=file.name.removeprefix(MARKER_PREFIX).removesuffix(".json"),
+        write_id=file.name.removeprefix(MARKER_PREFIX).rpartition(".")[0],
         is_ours=owners.are_us(facts),
         operation=str(facts.get("operation", "unknown")),
         started_ms=started_ms,

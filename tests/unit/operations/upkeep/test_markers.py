@@ -142,6 +142,12 @@ def test_a_marker_that_was_cut_off_counts_by_its_name_and_age(table: Table) -> N
     assert _reasons(ice.orphans(table, older_than=30)) == {("in-flight", write_id)}
 
 
+def test_the_marker_of_an_earlier_version_counts(table: Table) -> None:
+    write_id, _, marker = leave_a_write(table, age_seconds=60)
+    marker.rename(marker.with_suffix(".json"))
+    assert _reasons(ice.orphans(table, older_than=30)) == {("in-flight", write_id)}
+
+
 def test_a_dead_write_is_found_where_the_tables_data_lies_elsewhere(
     catalog: SqlCatalog, tmp_path: Path
 ) -> None:
