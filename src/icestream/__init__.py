@@ -201,6 +201,8 @@ _HOME_OF |= {name: "icestream.errors" for name in __all__ if name.endswith("Erro
 
 
 def __getattr__(name: str) -> _Any:
+    if name == "ray":  # a module, like `icestream.spark`
+        return _import_module("icestream.integrations.ray")
     if name not in _HOME_OF:
         raise AttributeError(f"module 'icestream' has no attribute {name!r}")
     value = getattr(_import_module(_HOME_OF[name]), name)

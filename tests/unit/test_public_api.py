@@ -29,6 +29,7 @@ MODULES: dict[str, tuple[str, ...] | None] = {
     ),
     "icestream.spark.errors": ("typed",),
     "icestream.integrations.dlt_destination": ("icestream_destination",),
+    "icestream.integrations.ray": None,
     "icestream.integrations.torch_loader": ("SplitLoader",),
 }
 # Classes that functions return, and that nobody constructs.

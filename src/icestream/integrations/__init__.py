@@ -2,6 +2,8 @@
 
 ```
 dlt_destination.py  a destination for dlt pipelines
+ray.py              reads and writes with Ray Data: `icestream.ray`
+ray_tasks.py        what Ray runs in its tasks
 torch_loader.py     a dataset for PyTorch's DataLoader, or for workers without PyTorch
 ```
 """
