@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -20,6 +20,7 @@ from pyiceberg.utils.config import Config
 from icestream.catalogs.credentials import access_to
 from icestream.errors import CatalogError, InvalidArgumentError, UnknownColumnError
 from icestream.read.project.origin import PartitionUnion, check_metadata_columns
+from icestream.read.project.reshape import Mask, Transform, reshaping
 from icestream.read.project.row_filter import fit_literals, parse_filter
 from icestream.read.split import ReadContext
 
@@ -295,3 +296,22 @@ def _leaf_ids(schema: Schema) -> list[int]:
         for i in schema.field_ids
         if not isinstance(schema.find_type(i), nested) or schema.find_type(i) == empty
     ]
+
+
+def with_reshape(
+    scan_request: ScanRequest, mask: Mapping[str, Mask] | None, transform: Transform | None
+) -> ScanRequest:
+    """A scan with masks and a transform.
+
+    Raises:
+        InvalidArgumentError: If they do not fit the table.
+    """
+    metadata = scan_request.data_scan.table_metadata
+    context = reshaping(
+        scan_request.context,
+        metadata.schema(),
+        metadata.partition_specs,
+        mask=mask,
+        transform=transform,
+    )
+    return replace(scan_request, context=context)
