@@ -211,6 +211,8 @@ _HOME_OF |= {name: "icestream.errors" for name in __all__ if name.endswith("Erro
 
 
 def __getattr__(name: str) -> _Any:
+    if name == "ray":  # a module, like `icestream.spark`
+        return _import_module("icestream.integrations.ray")
     from icestream.report.other_names import no_such_function, with_known_arguments
 
     if name not in _HOME_OF:

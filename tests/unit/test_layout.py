@@ -14,7 +14,7 @@ _TESTS = REPOSITORY / "tests" / "unit"
 # Modules and packages that are tested elsewhere, and why.
 _ELSEWHERE = {
     "__main__.py": "starts cli/main.py",
-    "integrations": "tests/integrations, with PyTorch and dlt",
+    "integrations": "tests/integrations, with PyTorch, dlt and Ray",
     "pipeline/audit/spark_checks.py": "tests/spark/test_run.py, with a session",
     "pipeline/engines/engine.py": "a protocol; its engines have tests",
     "pipeline/engines/jar/jar_engine.py": "tests/interop/test_jar_engine.py, with Iceberg's jar",

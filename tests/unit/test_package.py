@@ -28,6 +28,11 @@ def test_importing_icestream_imports_neither_spark_nor_a_peer_nor_arrow() -> Non
     assert not loaded & {"pyspark", "duckdb", "polars", "daft", "ray", "pandas", "pyarrow"}
 
 
+def test_the_module_for_ray_is_reachable_without_importing_ray() -> None:
+    source = "import sys, icestream; icestream.ray.read; print('ray' in sys.modules)"
+    assert _in_a_fresh_process(source).strip() == "False"
+
+
 def test_using_a_scan_imports_neither_spark_nor_a_peer() -> None:
     source = "import sys, json, icestream; icestream.scan; print(json.dumps(sorted(sys.modules)))"
     loaded = set(json.loads(_in_a_fresh_process(source)))

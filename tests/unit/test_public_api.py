@@ -31,6 +31,7 @@ MODULES: dict[str, tuple[str, ...] | None] = {
     "icestream.integrations.dlt_destination": ("icestream_destination",),
     "icestream.integrations.dlt_filesystem": ("filesystem",),
     "icestream.integrations.notebook": ("NotebookProgress",),
+    "icestream.integrations.ray": None,
     "icestream.integrations.torch_loader": ("SplitLoader",),
 }
 # Classes that functions return, and that nobody constructs.

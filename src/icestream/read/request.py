@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -27,6 +27,7 @@ from icestream.catalogs.credentials import access_to
 from icestream.errors import CatalogError, InvalidArgumentError, UnknownColumnError
 from icestream.read.filters.fitting import fit_filter, no_column
 from icestream.read.project.origin import PartitionUnion, check_metadata_columns
+from icestream.read.project.reshape import Mask, Transform, reshaping
 from icestream.read.split import ReadContext
 
 Source = Table | DataScan | IncrementalAppendScan
@@ -379,3 +380,22 @@ def with_fields(scan: ScanRequest, fields: Schema) -> ScanRequest:
         others = (f for f in known.fields if f.field_id not in fields.field_ids)
         read = Schema(*fields.fields, *others)
     return replace(scan, context=replace(context, schema=fields, read_schema=read))
+
+
+def with_reshape(
+    scan_request: ScanRequest, mask: Mapping[str, Mask] | None, transform: Transform | None
+) -> ScanRequest:
+    """A scan with masks and a transform.
+
+    Raises:
+        InvalidArgumentError: If they do not fit the table.
+    """
+    metadata = scan_request.data_scan.table_metadata
+    context = reshaping(
+        scan_request.context,
+        metadata.schema(),
+        metadata.partition_specs,
+        mask=mask,
+        transform=transform,
+    )
+    return replace(scan_request, context=context)

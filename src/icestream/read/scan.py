@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, overload
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
@@ -25,11 +24,12 @@ from icestream.read.observed_scan import ObservedScan
 from icestream.read.order import ArrivalOrder, Order, TaskOrder
 from icestream.read.plan.found_files import ManifestWorkers
 from icestream.read.plan.scan_plan import SplitPlan, TaskSplits
-from icestream.read.plan.splitting import cut, target_of
+from icestream.read.plan.splitting import cut, grouped, target_of
 from icestream.read.project.origin import delivered_schema
-from icestream.read.request import ScanRequest, request
+from icestream.read.project.reshape import Mask, Reshaper, Transform, open_reshaper
+from icestream.read.request import ScanRequest, request, with_reshape
 from icestream.read.results.scan_results import ScanResults
-from icestream.read.split import ReadContext, Split
+from icestream.read.split import ReadContext, Split, with_one_context
 from icestream.report.scan_report import ScanExplanation, ScanReport
 
 DEFAULT_BATCH_ROWS = 131_072
@@ -47,6 +47,8 @@ def scan(
     as_of: datetime | int | None = None,
     limit: int | None = None,
     metadata_columns: Sequence[str] | None = None,
+    mask: Mapping[str, Mask] | None = None,
+    transform: Transform | None = None,
     memory: int | str | MemoryBudget = DEFAULT_MEMORY,
     batch_size: int | None = None,
     order: Order | None = None,
@@ -75,6 +77,14 @@ def scan(
         metadata_columns: Metadata columns to add after the table's columns: `_file`, `_pos` (the
             row's position in its file), `_partition` (a struct of the partition fields of all
             specs) or `_spec_id`.
+        mask: Columns whose values are hidden: `{"email": "hash"}` for the SHA-256 of each value,
+            `"null"` for nulls, or a function from a `pa.Array` to another one. Filters on these
+            columns are refused.
+        transform: Changes each batch, after the masks: SQL such as `"SELECT id FROM batch"`, which
+            DuckDB runs, or a function from a `pa.RecordBatch` to a batch, table or DataFrame. It
+            sees one batch at a time, and several threads may call it. A batch without rows shows
+            which columns it returns.
+            `limit` counts the rows of its results.
         memory: Memory limit: a string such as `"256MB"`, a number of bytes, or a `MemoryBudget`
             shared with other work.
         batch_size: Maximum number of rows in a batch; 131,072 by default. Batches may be smaller.
@@ -90,7 +100,8 @@ def scan(
         InvalidArgumentError: Before anything is read, if an argument is not valid for the table.
 
     Memory: decoders, queued batches and delete positions together stay within `memory`. A batch
-        stops counting when the consumer takes the next one.
+        stops counting when the consumer takes the next one. DuckDB gets a quarter of `memory`, at
+        least 16 MiB. Memory that a function needs while it runs does not count; its results do.
     """
     scan_request = request(
         resolve_table(table, catalog),
@@ -104,6 +115,8 @@ def scan(
         metadata_columns=metadata_columns,
         case_sensitive=case_sensitive,
     )
+    if mask or transform is not None:
+        scan_request = with_reshape(scan_request, mask, transform)
     return Scan(
         scan_request,
         memory=memory,
@@ -163,7 +176,7 @@ def read_splits(
         wrong = [type(item).__name__ for item in items if not isinstance(item, Split)]
         if wrong:
             raise InvalidArgumentError(f"read_splits() takes Split or FileScanTask, not {wrong[0]}")
-        planned = _one_context(items)
+        planned = with_one_context(items)
         scan_request = None
     return Scan(
         scan_request,
@@ -201,25 +214,6 @@ def scan_of_splits(splits: Iterable[Split], context: ReadContext, memory: Memory
     return Scan(None, splits=splits, context=context, memory=memory, policy=RetryPolicy())
 
 
-def _one_context(splits: list[Split]) -> list[Split]:
-    """Make splits share one context again after they were pickled separately."""
-    first = splits[0].context
-    for split in splits[1:]:
-        other = split.context
-        if other is not first and _kind(other) != _kind(first):
-            raise InvalidArgumentError(
-                "these splits belong to different scans (columns, filter or snapshot differ): read "
-                "the splits of each scan separately"
-            )
-    return [s if s.context is first else replace(s, context=first) for s in splits]
-
-
-def _kind(context: ReadContext) -> tuple[object, ...]:
-    """The properties that must be equal in all splits of a scan."""
-    columns = (context.schema, context.metadata_columns)
-    return (*columns, context.snapshot_id, str(context.row_filter))
-
-
 class Scan(ScanResults):
     """A stream of Arrow batches. Each iteration starts a new read.
 
@@ -252,7 +246,8 @@ class Scan(ScanResults):
             context = scan_request.context
         assert context is not None
         self._context = context
-        self.schema = delivered_schema(context)
+        reshape = context.reshape
+        self.schema = delivered_schema(context) if reshape is None else reshape.schema
         self._closed = False
         self._workers: ManifestWorkers | None = None
         self._running: weakref.WeakKeyDictionary[BatchMerge, ObservedScan]
@@ -297,18 +292,30 @@ class Scan(ScanResults):
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
-    def splits(self, target_bytes: int | str | None = None) -> list[Split]:
+    @overload
+    def splits(self, target_bytes: int | str | None = None) -> list[Split]: ...
+
+    @overload
+    def splits(self, *, files_per_split: int) -> list[tuple[Split, ...]]: ...
+
+    def splits(
+        self, target_bytes: int | str | None = None, *, files_per_split: int | None = None
+    ) -> list[Split] | list[tuple[Split, ...]]:
         """Cut the scan into splits that other processes can read with `read_splits`.
 
         Args:
             target_bytes: Files larger than this are cut at row groups. Defaults to the table
                 property `read.split.target-size`, or 128 MiB.
+            files_per_split: Return whole files in groups of this many, for one `read_splits` each.
 
         Returns:
-            Picklable splits, in plan order. Their ids are stable for a snapshot.
+            Picklable splits, in plan order. Their ids are stable for a snapshot. With
+            `files_per_split`, tuples of them.
         """
         if not isinstance(self._splits, list):
             self._splits = list(self._whole_files())
+        if files_per_split is not None:
+            return grouped(self._splits, files_per_split, target_bytes)
         return list(cut(self._splits, self._target(target_bytes), self._policy))
 
     def iter_splits(self, target_bytes: int | str | None = None) -> Iterator[Split]:
@@ -378,9 +385,13 @@ class Scan(ScanResults):
         shorten_decay()
         rows_left = self._limit
         observed = ObservedScan(self._context)
+        reshaper = None
         try:
-            merge = self._merge()
+            reshaper = open_reshaper(self._context, self._memory)
+            merge = self._merge(reshaper)
         except BaseException as error:
+            if reshaper is not None:
+                reshaper.close()
             observed.end(None, error)
             raise
         self._last = merge
@@ -402,10 +413,12 @@ class Scan(ScanResults):
             raise
         finally:
             merge.close()
+            if reshaper is not None:
+                reshaper.close()
             self._running.pop(merge, None)
             observed.end(merge.report())
 
-    def _merge(self) -> BatchMerge:
+    def _merge(self, reshaper: Reshaper | None) -> BatchMerge:
         stopped = threading.Event()
         return BatchMerge(
             # This reads the delete manifests, and counts their bytes towards a shared budget.
@@ -415,6 +428,7 @@ class Scan(ScanResults):
             batch_rows=min(self._batch_rows, self._limit or self._batch_rows),
             policy=self._policy,
             stopped=stopped,
+            reshaper=reshaper,
         )
 
 

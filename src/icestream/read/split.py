@@ -7,10 +7,13 @@ a version of icestream whose splits have different fields refuses it.
 from __future__ import annotations
 
 import hashlib
+import pickle
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
@@ -20,7 +23,7 @@ from pyiceberg.types import StructType
 from icestream.errors import InvalidArgumentError
 
 # Increase it with every change to the fields of Split, ReadContext or DeleteFile.
-SPLIT_FORMAT = 1
+SPLIT_FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,44 @@ class DeleteFile:
 
 
 @dataclass(frozen=True, slots=True)
+class Reshape:
+    """What a scan makes of each batch before it delivers it.
+
+    Attributes:
+        masks: Columns whose values are replaced: by `"hash"`, by `"null"`, or by a function.
+        transform: SQL over the view `batch`, or a function of a batch. None to change nothing else.
+        schema: The columns of the results.
+    """
+
+    masks: tuple[tuple[str, Any], ...]
+    transform: Any
+    schema: pa.Schema
+
+    def values(self) -> tuple[Any, ...]:
+        """The transform, and each column with its mask."""
+        return (self.transform, *(value for mask in self.masks for value in mask))
+
+    def refuse_local_functions(self) -> None:
+        """Refuse functions that other processes can't import.
+
+        Libraries such as Ray and Dask send functions by value, with a pickler of their own.
+
+        Raises:
+            InvalidArgumentError: Naming the function.
+        """
+        if any(name.rpartition(".")[2] == "cloudpickle" for name in tuple(sys.modules)):
+            return
+        for value in self.values():
+            try:
+                pickle.dumps(value)
+            except (pickle.PicklingError, AttributeError, TypeError) as error:
+                raise InvalidArgumentError(
+                    f"the splits can't be sent to other processes with {value!r}: define the "
+                    "function at the top level of a module that they can import"
+                ) from error
+
+
+@dataclass(frozen=True, slots=True)
 class ReadContext:
     """The information that all splits of one scan share.
 
@@ -62,6 +103,7 @@ class ReadContext:
         downcast_ns: Whether nanoseconds in files become microseconds (format versions 1 and 2).
         metadata_columns: The metadata columns at the end of each batch.
         partition_type: The type of `_partition`, if it is requested.
+        reshape: The masks and the transform; None without them.
     """
 
     table: str
@@ -75,6 +117,7 @@ class ReadContext:
     downcast_ns: bool
     metadata_columns: tuple[str, ...] = ()
     partition_type: StructType | None = None
+    reshape: Reshape | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +162,8 @@ class Split:
         return hashlib.sha256(parts.encode()).hexdigest()[:16]
 
     def __getstate__(self) -> tuple[Any, ...]:
+        if self.context.reshape is not None:
+            self.context.reshape.refuse_local_functions()
         return (SPLIT_FORMAT, *(getattr(self, each.name) for each in fields(self)))
 
     def __setstate__(self, state: Sequence[Any]) -> None:
@@ -131,3 +176,29 @@ class Split:
             )
         for each, value in zip(fields(self), values, strict=True):
             object.__setattr__(self, each.name, value)
+
+
+def with_one_context(splits: list[Split]) -> list[Split]:
+    """Make splits share one context again after they were pickled separately.
+
+    Raises:
+        InvalidArgumentError: If they belong to different scans.
+    """
+    first = splits[0].context
+    for split in splits[1:]:
+        other = split.context
+        if other is not first and _kind(other) != _kind(first):
+            raise InvalidArgumentError(
+                "these splits belong to different scans (columns, filter, masks, transform or "
+                "snapshot differ): read the splits of each scan separately"
+            )
+    return [s if s.context is first else replace(s, context=first) for s in splits]
+
+
+def _kind(context: ReadContext) -> tuple[object, ...]:
+    """The properties that must be equal in all splits of a scan."""
+    columns = (context.schema, context.metadata_columns)
+    given = () if context.reshape is None else context.reshape.values()
+    # Functions that were sent by value are copies.
+    names = tuple(getattr(value, "__qualname__", value) for value in given)
+    return (*columns, context.snapshot_id, str(context.row_filter), names)

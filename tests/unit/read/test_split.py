@@ -92,11 +92,11 @@ def test_a_pickled_split_carries_no_catalog_and_no_open_file(table: Table) -> No
     assert len(written) < shared + 1_500 * len(splits)  # one context for all of them
 
 
-@pytest.mark.parametrize("state", [(0, "a.parquet"), (2,), ["a.parquet", 1, 2]])
+@pytest.mark.parametrize("state", [(0, "a.parquet"), (3,), ["a.parquet", 1, 2]])
 def test_a_split_of_another_format_is_refused(table: Table, state: Any) -> None:
     """The last state has no format number: splits were pickled so before they had one."""
     split = ice.scan(table).splits()[0]
-    assert split.__getstate__()[0] == SPLIT_FORMAT == 1
+    assert split.__getstate__()[0] == SPLIT_FORMAT == 2
     pickled = pickle.dumps(_Pickled(state))
     with pytest.raises(ice.InvalidArgumentError, match="another version of icestream"):
         pickle.loads(pickled)

@@ -33,7 +33,8 @@ from icestream.operations.append import append
 from icestream.operations.delete import delete
 from icestream.operations.merge.merge import merge
 from icestream.operations.overwrite import overwrite
-from icestream.read.project.row_filter import parse_filter
+from icestream.read.filters.fitting import parse_filter
+from icestream.read.filters.parser import ParsedFilter
 
 _ALL_ROWS = AlwaysTrue()
 
@@ -241,12 +242,12 @@ class StreamingWrites(LateTransaction):
     def _exact_names(
         self, row_filter: str | BooleanExpression, case_sensitive: bool
     ) -> BooleanExpression:
-        if isinstance(row_filter, str):
-            row_filter = parse_filter(row_filter)
+        parsed = parse_filter(row_filter)
+        expression = parsed.expression if isinstance(parsed, ParsedFilter) else parsed
         if case_sensitive:
-            return row_filter
+            return expression
         schema = self.staged_metadata.schema()
-        return translate_column_names(bind(schema, row_filter, False), schema, True)
+        return translate_column_names(bind(schema, expression, False), schema, True)
 
     def _keys(self, names: list[str] | None, case_sensitive: bool) -> list[str]:
         """The columns of a key. A struct stands for all of its fields."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -30,6 +31,7 @@ from icestream.read.deliver.file_queue import FileSlot, Line, UnitSlot
 from icestream.read.deliver.stream import Step, UnitStream
 from icestream.read.deliver.units import Counters, Environment, OpenFile
 from icestream.read.order import ArrivalOrder, Order, most_streams
+from icestream.read.project.reshape import Reshaper
 from icestream.read.split import Split
 from icestream.report.scan_report import ScanReport
 
@@ -44,6 +46,7 @@ class BatchMerge:
         batch_rows: Maximum number of rows in a batch.
         policy: The policy for retries.
         stopped: Set to stop reading. Planning may wait for it, too.
+        reshaper: The masks and the transform of the scan. The caller closes it.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class BatchMerge:
         batch_rows: int,
         policy: RetryPolicy,
         stopped: threading.Event,
+        reshaper: Reshaper | None = None,
     ) -> None:
         arrival = order if isinstance(order, ArrivalOrder) else None
         self._line = Line(splits, in_order=arrival is None)
@@ -77,6 +81,7 @@ class BatchMerge:
             fetcher=Fetcher(),
             counters=counters,
             stopped=self._stopped,
+            reshaper=reshaper,
         )
         self._changed = threading.Condition()
         self._error: BaseException | None = None
@@ -345,6 +350,8 @@ class BatchMerge:
         stream: UnitStream,
         fixed: Lease,
     ) -> None:
+        if self._environment.reshaper is not None:  # Its results may be larger than its input.
+            estimate = replace(estimate, surprising=True)
         sizing = StepSizing(self._environment.sizing, estimate)
         fixed_bytes = fixed.held_bytes
         while not self._stopped.is_set():

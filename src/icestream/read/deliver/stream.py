@@ -1,7 +1,7 @@
 """One unit as a stream of finished batches.
 
 decode -> join tiny pieces -> project -> drop deleted rows -> filter -> drop columns that only the
-filter needed -> add metadata columns -> join small remainders
+filter needed -> add metadata columns -> mask and transform -> join small remainders
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from icestream.memory.budget import format_bytes, over_limit
 from icestream.read.decode.prefetch import Reader
 from icestream.read.decode.spread import cut_out, dictionary_columns, rows_that_fit
 from icestream.read.deletes.position_set import PositionSet
 from icestream.read.deliver.units import Unit
 from icestream.read.project.origin import Origin
 from icestream.read.project.projection import Unprojectable
+from icestream.read.project.reshape import Reshaper
 
 _PIECE_ROWS = 4_096
 
@@ -59,6 +61,7 @@ class UnitStream:
         self._mask = mask if self._split.filtered else None
         has_origin = bool(self._split.context.metadata_columns)
         self._origin = Origin(self._split) if has_origin else None
+        self._reshaper = self._environment.reshaper
 
     def step(self, rows: int, use_threads: bool, most_bytes: int) -> Step | None:
         """Decode and process up to `rows` rows; None at the end of the unit.
@@ -80,10 +83,43 @@ class UnitStream:
         if fitting < raw.num_rows:
             self._carry.appendleft(raw.slice(fitting))
             raw = cut_out(raw, fitting)
+        count = raw.num_rows
         try:
-            return self._finish(raw)
+            batch, decoded_bytes = self._finish(raw)
         except (pa.ArrowException, ValueError) as error:
+            if self._reshaper is not None and self._reshaper.hides_values:
+                hidden = Unprojectable("a value can't be converted; a mask hides which")
+                raise self._file.unprojectable(hidden) from None
             raise self._file.unprojectable(Unprojectable(str(error))) from error
+        if self._reshaper is None:
+            ready = self._collect(batch, whole=batch.num_rows == count)
+        else:
+            results = self._reshaped(self._reshaper, batch)
+            decoded_bytes = max(decoded_bytes, sum(b.get_total_buffer_size() for b in results))
+            ready = [b for r in results for b in self._collect(r, whole=r.num_rows >= count)]
+        waiting = sum(b.get_total_buffer_size() for b in self._waiting)
+        return Step(count, decoded_bytes, ready, waiting)
+
+    def _reshaped(self, reshaper: Reshaper, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+        """What masks and transform make of a batch, in batches of the size that was requested."""
+        if not batch.num_rows:
+            return []
+        result = reshaper(batch)
+        size = result.get_total_buffer_size()
+        limit_bytes = self._environment.share.limit_bytes
+        if size > limit_bytes:
+            raise over_limit(
+                f"the transform makes {format_bytes(size)} of {batch.num_rows} rows of "
+                f"{self._split.context.table}",
+                needed_bytes=2 * size,
+                limit_bytes=limit_bytes,
+                otherwise="return less",
+            )
+        most = self._batch_rows
+        if result.num_rows <= most:
+            return [result]
+        starts = range(0, result.num_rows, most)
+        return [cut_out(result.slice(start), most) for start in starts]
 
     def flush(self) -> list[pa.RecordBatch]:
         """The rows that were held back, as one batch; none if there are no such rows."""
@@ -173,7 +209,8 @@ class UnitStream:
             self._reader = None
             self._file.shared.release()
 
-    def _finish(self, raw: pa.RecordBatch) -> Step:
+    def _finish(self, raw: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+        """The rows to deliver of a step, and the Arrow bytes of all its rows."""
         first, count = self._position, raw.num_rows
         self._position += count
         wanted = self._wanted(first, count)
@@ -200,9 +237,7 @@ class UnitStream:
             batch = self._select(batch)
         if origin is not None:
             batch = origin.append(batch, positions)
-        ready = self._collect(batch, whole=batch.num_rows == count)
-        waiting = sum(b.get_total_buffer_size() for b in self._waiting)
-        return Step(count, decoded_bytes, ready, waiting)
+        return batch, decoded_bytes
 
     def _wanted(self, first: int, count: int) -> pa.Array | None:
         """The indices of a step's rows to read; None for all."""

@@ -43,6 +43,7 @@ from icestream.read.project.projection import (
     leaf_columns,
     select_columns,
 )
+from icestream.read.project.reshape import Reshaper
 from icestream.read.project.row_filter import Mask, compile_filter
 from icestream.read.split import ReadContext, Split
 
@@ -95,6 +96,7 @@ class Environment:
     fetcher: Fetcher
     counters: Counters
     stopped: threading.Event
+    reshaper: Reshaper | None = None
     filters: dict[int, tuple[Mask | None, Projection | None]] = field(default_factory=dict)
 
     def row_filter(self, context: ReadContext) -> tuple[Mask | None, Projection | None]:

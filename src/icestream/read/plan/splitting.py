@@ -44,6 +44,30 @@ def cut(splits: Iterable[Split], target: int, policy: RetryPolicy) -> Iterator[S
         pool.shutdown(cancel_futures=True)
 
 
+def grouped(
+    splits: list[Split], files_per_split: int, target_bytes: object
+) -> list[tuple[Split, ...]]:
+    """Whole files in groups of `files_per_split`, the last of which may be smaller.
+
+    Raises:
+        InvalidArgumentError: If it is not a positive number, or files are to be cut as well.
+    """
+    if target_bytes is not None:
+        raise InvalidArgumentError(
+            "give target_bytes, which cuts files, or files_per_split, which groups them"
+        )
+    if (
+        isinstance(files_per_split, bool)
+        or not isinstance(files_per_split, int)
+        or files_per_split < 1
+    ):
+        raise InvalidArgumentError(
+            f"files_per_split is {files_per_split!r}: give a whole number of files, 1 or more"
+        )
+    starts = range(0, len(splits), files_per_split)
+    return [tuple(splits[start : start + files_per_split]) for start in starts]
+
+
 def _parts(split: Split | Future[list[Split]]) -> list[Split]:
     return [split] if isinstance(split, Split) else split.result()
 

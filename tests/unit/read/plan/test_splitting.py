@@ -98,3 +98,24 @@ def test_cutting_a_file_that_is_gone_names_it(table: Table) -> None:
     with pytest.raises(ice.FileMissingError) as caught:
         scan.splits(target_bytes=1)
     assert caught.value.path == path
+
+
+def test_whole_files_are_grouped_in_plan_order(many_files: Table) -> None:
+    scan = ice.scan(many_files)
+    groups = scan.splits(files_per_split=3)
+    assert {len(group) for group in groups[:-1]} == {3}
+    assert [split.id for group in groups for split in group] == [s.id for s in scan.splits("1GB")]
+    first = sum(batch.num_rows for batch in ice.read_splits(groups[0]))
+    assert first == sum(split.rows for split in groups[0])
+
+
+@pytest.mark.parametrize("files", [0, -1, 1.5, True])
+def test_a_group_needs_a_whole_number_of_files(many_files: Table, files: Any) -> None:
+    with pytest.raises(ice.InvalidArgumentError, match="1 or more"):
+        ice.scan(many_files).splits(files_per_split=files)
+
+
+def test_files_are_either_cut_or_grouped(many_files: Table) -> None:
+    scan: Any = ice.scan(many_files)
+    with pytest.raises(ice.InvalidArgumentError, match="or files_per_split"):
+        scan.splits("1MB", files_per_split=2)
