@@ -156,3 +156,15 @@ def test_ctrl_c_after_the_commit_says_that_there_is_a_snapshot(
     assert shown.exit_code == 130
     snapshot_id = orders.refresh().metadata.current_snapshot_id
     assert f"shop.orders has the new snapshot {snapshot_id}" in shown.stderr
+
+
+def test_a_repeated_load_id_says_already_loaded_and_counts_no_rows(orders: Table, run: Run) -> None:
+    line = ("merge", "changes.csv", "--into", "shop.orders", "--on", "id", "--load-id", "a")
+    assert "rows inserted" in run(*line).stdout
+    again = run(*line)
+    snapshot = orders.refresh().metadata.current_snapshot_id
+    assert again.exit_code == 0
+    assert again.stdout.splitlines() == [
+        "shop.orders: already loaded: a load with this id was committed before; nothing was done",
+        f"  by snapshot {snapshot}",
+    ]
