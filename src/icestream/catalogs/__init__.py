@@ -9,12 +9,12 @@ io = table_access(table)
 ```
 
 ```
-lookup.py       finds catalogs and tables by name; the local catalog
-failed_creation.py  removes what a failed command has created
-credentials.py  credentials of a store, renewed by the catalog when they expire
-file_access.py  the properties of a FileIO that may be sent to a worker
-redaction.py    addresses and messages without passwords and keys
-_pyiceberg/     the only code that touches PyIceberg's private names
+lookup.py           finds catalogs and tables by name; the local catalog
+credentials.py      credentials of a store, renewed by the catalog when they expire
+file_access.py      the properties of a FileIO that may be sent to a worker
+redaction.py        addresses and messages without passwords and keys
+failed_creation.py  removes what a failed load has created
+_pyiceberg/         the only code that touches PyIceberg's private names
 ```
 """
 

@@ -1,4 +1,4 @@
-"""Removes what a failed command has created: the local catalog, a namespace, empty folders.
+"""Removes what a failed load has created: the local catalog, a namespace, empty folders.
 
 Only things that nobody uses are removed: a catalog and a namespace without tables, and folders
 without files.

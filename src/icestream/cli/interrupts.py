@@ -14,6 +14,7 @@ from typing import NoReturn
 import click
 
 from icestream.cli.exit_codes import ExitCode
+from icestream.cli.options.settings import Settings
 from icestream.cli.output.text import in_options
 
 # Arrow may deliver one Ctrl-C twice.
@@ -62,7 +63,7 @@ class Interrupts:
 
 
 class _Warnings(logging.Handler):
-    """Prints warnings of libraries as one line each. After Ctrl-C it prints none.
+    """Prints warnings of libraries as one line each, unless `--quiet` is set or after Ctrl-C.
 
     Py4J logs a traceback when Ctrl-C interrupts a call of Spark, and others when Spark then ends.
     """
@@ -75,7 +76,10 @@ class _Warnings(logging.Handler):
         """Print a record."""
         kind = record.exc_info[0] if record.exc_info else None
         is_stop = kind is not None and issubclass(kind, KeyboardInterrupt | SystemExit)
-        if not is_stop and not self._interrupts.is_interrupted:
+        context = click.get_current_context(silent=True)
+        settings = None if context is None else context.find_object(Settings)
+        is_quiet = settings is not None and settings.quiet
+        if not (is_stop or is_quiet or self._interrupts.is_interrupted):
             click.echo(f"icestream: {in_options(record.getMessage())}", err=True)
 
 

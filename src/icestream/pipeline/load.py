@@ -136,8 +136,8 @@ def load(
         memory: Memory limit in bytes, or text such as `"256MB"`. On Spark it applies to each task.
         engine: `"spark"`, `"local"` for this process, or `"iceberg-jar"` to write with Iceberg's
             own runtime for Spark, which must be on Spark's class path. `"auto"` chooses Spark if
-            PySpark and Java are installed or the load needs them, else this process. The report
-            says which, and why.
+            PySpark and Java are installed or the load needs them, as for a function in
+            `transform`, else this process. The report says which, and why.
         master: Spark's master URL; `"local[*]"` by default.
         remote: A Spark Connect address, instead of `master`.
         spark: A session to use, instead of `master` and `remote`.

@@ -161,6 +161,8 @@ class LoadRun:
     ) -> LoadReport:
         if self._gate is None:
             return self._run(spec, target, inputs)
+        if spec.engine != "local":
+            self._progress.stage = "starting Spark"  # the gate plans the table and runs tests
         return self._gate(spec, target, lambda spec, target: self._run(spec, target, inputs))
 
     def _run(self, spec: LoadSpec, target: LoadTarget, inputs: LoadInputs | None) -> LoadReport:

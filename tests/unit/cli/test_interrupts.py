@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import subprocess
 import sys
 import time
 
+import click
 import pytest
+
+from icestream.cli.interrupts import Interrupts, _Warnings
+from icestream.cli.options.settings import Settings
 
 _PROGRAM = """
 import logging, sys, time
@@ -15,8 +20,8 @@ from icestream.cli.interrupts import Interrupts
 interrupts = Interrupts()
 interrupts.install()
 logging.getLogger("x").warning("a warning:\\nuse keys=")
-print("ready", flush=True)
 try:
+    print("ready", flush=True)
     time.sleep(60)
 except KeyboardInterrupt:
     logging.exception("KeyboardInterrupt while sending command.")  # as Py4J does
@@ -91,3 +96,12 @@ def test_a_process_has_one_handler_of_signals(monkeypatch: pytest.MonkeyPatch) -
         assert signal.getsignal(signal.SIGINT) is own
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_quiet_commands_print_no_warnings(capsys: pytest.CaptureFixture[str]) -> None:
+    warnings = _Warnings(Interrupts())
+    record = logging.LogRecord("x", logging.WARNING, "", 0, "slow: %s", ("disk",), None)
+    for quiet in (False, True):
+        with click.Context(click.Command("scan"), obj=Settings(quiet=quiet)):
+            warnings.emit(record)
+    assert capsys.readouterr().err == "icestream: slow: disk\n"

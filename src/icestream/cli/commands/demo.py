@@ -48,9 +48,11 @@ _ENGINES = {"spark": "on embedded Spark", "local": "in this process"}
 )
 @click.option(
     "--engine",
-    type=click.Choice(list(_ENGINES)),
-    default="spark",
-    help="Load on a Spark session that the demo starts, or in this process.  [default: spark]",
+    type=click.Choice(["auto", *_ENGINES]),
+    default="auto",
+    show_default=True,
+    help="Load on a Spark session that the demo starts, or in this process. auto chooses Spark if "
+    "PySpark is installed.",
 )
 @click.option(
     "--folder",
@@ -69,12 +71,26 @@ def demo(settings: Settings, rows: int, engine: str, folder: Path) -> None:
     from icestream.cli.demo.demo_folder import DemoFolder
     from icestream.memory.budget import DEFAULT_MEMORY
 
-    if engine == "spark":
-        from icestream.spark.setup.installed import pyspark_module
-
-        pyspark_module()  # fail at once if PySpark is missing
+    engine = _chosen_engine(settings, engine)
     began = time.monotonic()
     _Demo(settings, DemoFolder(folder), engine, settings.memory or DEFAULT_MEMORY).run(rows, began)
+
+
+def _chosen_engine(settings: Settings, engine: str) -> str:
+    """Choose the engine, and fail at once if a package that it needs is missing."""
+    from icestream.spark.setup.installed import pyspark_module, why_no_spark
+    from icestream.write.rules.duckdb_query import duckdb_module
+
+    missing = why_no_spark()
+    if engine == "auto":
+        engine = "local" if missing else "spark"
+        why = missing or "PySpark is installed"
+        settings.say(f"the demo loads {_ENGINES[engine]}, because {why}")
+    if engine == "spark":
+        pyspark_module()
+    else:
+        duckdb_module("the demo in this process")
+    return engine
 
 
 class _Demo:
@@ -222,7 +238,7 @@ def _spark_ended_after() -> Iterator[None]:
 
 
 def _running_spark() -> Any:
-    if "pyspark" not in sys.modules:
+    if sys.modules.get("pyspark") is None:
         return None
     from pyspark.sql import SparkSession
 

@@ -34,10 +34,12 @@ _OF_RUN = frozenset(("again", "catalog", "fresh", "only", "state", "variables"))
 _NAMES = "|".join(sorted({*MERGE_RULES, *_SAME.split(), *_RENAMED}, key=len, reverse=True))
 _VALUE = r"'[^']*'|\"[^\"]*\"|\[[^\]]*\]|[\w.*-]*"
 _ARGUMENT = re.compile(rf"(?<![\w./'\"-])({_NAMES})=({_VALUE})( (?:the|another|other|a)\b)?")
-# A message may begin with an argument, or name one after "and": "mode is 'x', and keys is ...".
+# A message may begin with an argument, or name one later: "keys is ..., and mode is ...".
 _SUBJECT = re.compile(
-    rf"(^|, and |: )({_NAMES})(?= (?:is|has|names|needs|must|can't|repeats|has no)\b)"
+    rf"(^|, and |: |with a |\()({_NAMES})"
+    r"(?= (?:is|has|names|needs|must|can't|repeats|runs|decides|says|')|\))"
 )
+_ONE_OF = re.compile(rf"(?<=\bgive one of )(?:{_NAMES})(?:, (?:{_NAMES}))*(?=, not)")
 _LEAVE_OUT = re.compile(rf"\bleave ({_NAMES}) out\b")
 _RAISE = re.compile(r"\braise memory\b")
 _CALL = re.compile(r"ice\.(compact|orphans|health)\(table(?:, (delete)=True)?\)")
@@ -53,6 +55,11 @@ _PYTHON = (
         "in Python, with table.maintenance.expire_snapshots()",
     ),
     ("or pass spark= a session that was started with it", "or start Spark with it"),
+    ("with table.manage_snapshots()", "in Python, with table.manage_snapshots()"),
+    ("options of files has", "--option has"),
+    ("as option 'jar'", "with --option jar=FILE"),
+    ("leave the option multiline out", "leave --option multiline out"),
+    (" FROM source', or a function", " FROM source'"),
     ("give schema= other types", "give --type COLUMN=TYPE"),
     ("give schema= another type", "give --type COLUMN=TYPE"),
     ("schema= the types", "--type COLUMN=TYPE, the types"),
@@ -89,8 +96,11 @@ def in_options(
     text = _RAISE.sub("raise --memory", text)
     text = _READER_OPTION.sub(r"--option \1=\3", text)
     text = _ARGUMENT.sub(partial(_option, command=command), text)
+    text = _ONE_OF.sub(
+        lambda match: ", ".join(_flag(each, command) for each in match[0].split(", ")), text
+    )
     text = _LEAVE_OUT.sub(lambda match: f"leave {_flag(match[1], command)} out", text)
-    return _SUBJECT.sub(lambda match: f"{match[1]}{_flag(match[2], command)}", text)
+    return _SUBJECT.sub(lambda match: f"{match[1]}{_flag(match[2], command).split()[0]}", text)
 
 
 def _command(

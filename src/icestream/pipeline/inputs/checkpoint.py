@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from icestream.commit.outcome.load_id import batch_load_id
-from icestream.errors import StreamError
+from icestream.errors import InvalidArgumentError, StreamError
 from icestream.pipeline.inputs.load_input import LoadInputs
 from icestream.pipeline.reports.state_folder import StateFolder, write_json
 from icestream.pipeline.request.load_spec import LoadSpec
@@ -100,10 +100,17 @@ class Checkpoint:
 
         Raises:
             StreamError: If another process uses it, or it belongs to another load.
+            InvalidArgumentError: If it can't be written.
         """
         folder = _folder(state, spec)
         new = [each for each in (folder, *folder.parents) if not each.exists()]
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidArgumentError(
+                f"the checkpoint can't be written to {folder} ({error.strerror}): give checkpoint= "
+                "another folder"
+            ) from error
         with open(folder / _LOCK, "a") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -59,3 +59,12 @@ def test_where_blocks_can_not_be_drawn_there_are_signs() -> None:
     with mock.patch.object(health, "can_draw", return_value=False):
         assert health._bar(10, 20) == "#" * 20
         assert health._bar(0, 20) == ""
+
+
+def test_advice_can_be_pasted_as_it_is(orders: Table, run: Run) -> None:
+    shown = run("health", "shop.orders", "--catalog", "local")
+    line = next(line for line in shown.stdout.splitlines() if "icestream compact" in line)
+    command = line[line.index("icestream compact") :]
+    assert command == "icestream compact shop.orders --catalog local"
+    assert max(map(len, shown.stdout.partition("Advice")[2].splitlines())) <= 79
+    assert run(*command.split()[1:]).exit_code == 0

@@ -172,3 +172,15 @@ def test_a_dry_run_counts_rows_and_writes_nothing(orders: Table, run: Run) -> No
     done = json.loads(run(*command, "--json").stdout)
     assert set(done) == set(planned)
     assert done["bytes_removed"] == planned["bytes_removed"] > 0
+
+
+def test_a_repeated_load_id_says_already_loaded_and_counts_no_rows(orders: Table, run: Run) -> None:
+    line = ("merge", "changes.csv", "--into", "shop.orders", "--on", "id", "--load-id", "a")
+    assert "rows inserted" in run(*line).stdout
+    again = run(*line)
+    snapshot = orders.refresh().metadata.current_snapshot_id
+    assert again.exit_code == 0
+    assert again.stdout.splitlines() == [
+        "shop.orders: already loaded: a load with this id was committed before; nothing was done",
+        f"  by snapshot {snapshot}",
+    ]

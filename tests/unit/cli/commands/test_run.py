@@ -126,3 +126,26 @@ def test_the_json_schema_needs_no_pipeline(run: Run) -> None:
     assert (shown.exit_code, shown.stderr) == (0, "")
     schema = json.loads(shown.stdout)
     assert set(schema["properties"]) == {"name", "catalog", "defaults", "loads"}
+
+
+def test_a_failed_load_says_why_once_and_that_it_published_nothing(
+    pipeline: Path, run: Run
+) -> None:
+    (pipeline.parent / "bad.csv").write_text("id,price\n6000,1\n6001,2\n")
+    shown = run("run", "pipeline.yaml", "--var", "FILE=bad.csv")
+    reason = "there may be at most 1,801"
+    assert (shown.stdout + shown.stderr).count(reason) == 1
+    assert "icestream: changes failed: 1 of 2 tests on the result failed: rows max" in shown.stderr
+    assert "1 of 2 loads of 'shop' failed: changes. Fix the cause" in shown.stderr
+    row = next(line for line in shown.stdout.splitlines() if line.startswith("changes"))
+    assert row.split()[:6] == ["changes", "failed", "shop.orders", "0", "0", "0"]
+    quiet = run("run", "pipeline.yaml", "--var", "FILE=bad.csv", "-q")
+    assert quiet.stderr.count(reason) == 1
+
+
+def test_messages_about_a_pipeline_name_the_keys_of_the_file(pipeline: Path, run: Run) -> None:
+    (pipeline.parent / "other.yaml").write_text(
+        "loads: {a: {source: changes.csv, into: shop.orders, checkpoint: x}}"
+    )
+    shown = run("run", "other.yaml")
+    assert "give incremental: true, too" in shown.stderr

@@ -167,7 +167,7 @@ def test_a_device_is_written_to_as_it_is(orders: Table, run: Run) -> None:
         (("--columns", "id,,price"), "write columns like id,price"),
         (("--as-of", "yesterday"), "is not a time: write it like 2026-11-16"),
         (("--memory", "lots"), "write it like '64MB'"),
-        (("--tag", "a", "--branch", "b"), "give one of branch, tag"),
+        (("--tag", "a", "--branch", "b"), "give one of --branch, --tag"),
     ],
 )
 def test_a_call_that_can_not_be_is_refused_with_code_2(

@@ -69,7 +69,7 @@ def test_a_command_that_may_create_tables_makes_the_catalog_and_says_so(
 ) -> None:
     with Settings().open_catalog(make=True) as catalog:
         assert catalog.name == "local"
-    assert f"creating one in {folder}/icestream_warehouse" in capsys.readouterr().err
+    assert f"configured: using {folder}/icestream_warehouse" in capsys.readouterr().err
     with Settings(quiet=True).open_catalog(make=True):
         assert capsys.readouterr().err == ""
 

@@ -29,6 +29,11 @@ from icestream.cli.output.messages import in_options
         ("pass its id: dropped=['a-b']", "pass its id: --dropped a-b"),
         ("partition_by has 'x'", "--partition-by has 'x'"),
         ("properties has 'x', which", "--property has 'x', which"),
+        ("a load with a load_id runs once", "a load with a --load-id runs once"),
+        ("no column 'x' (last_by): it has", "no column 'x' (--last-by): it has"),
+        ("schema says that 'id' is 'x'", "--type says that 'id' is 'x'"),
+        ("memory 'x' is not a size", "--memory 'x' is not a size"),
+        ("give one of branch, tag, not 2", "give one of --branch, --tag, not 2"),
         ("table.history() lists those", "`icestream tables NAME --json` lists those"),
     ],
 )  # fmt: skip
