@@ -6,6 +6,7 @@ below the working directory. Only `make_local_catalog` creates it.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -50,6 +51,8 @@ def load_table(table: str | Table, catalog: str | Catalog | None) -> Table:
         raise InvalidArgumentError(
             f"{table!r} is not a table name: include the namespace, as in 'db.t'"
         )
+    # PyIceberg imports its file access when it loads a table. This does it without pandas.
+    importlib.import_module("icestream.catalogs.arrow_io")
     opened = open_catalog(catalog)
     where = described(opened)
     try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import closing
@@ -193,3 +195,26 @@ def test_a_catalog_that_can_not_be_reached_is_a_catalog_error(tmp_path: Path) ->
 def test_other_things_are_refused(table: object, catalog: object) -> None:
     with pytest.raises(InvalidArgumentError, match="is a int"):
         load_table(table, catalog)  # type: ignore[arg-type]
+
+
+_WITHOUT_PANDAS = """
+import sys
+from icestream.catalogs.lookup import load_table
+load_table("db.t", "local")
+assert "pyarrow" in sys.modules
+assert "pandas" not in sys.modules
+"""
+
+
+def test_a_table_is_loaded_by_its_name_without_pandas(tmp_path: Path) -> None:
+    with closing(make_local_catalog()) as catalog:  # type: ignore[type-var]
+        catalog.create_namespace("db")
+        catalog.create_table("db.t", SCHEMA)
+    done = subprocess.run(
+        [sys.executable, "-c", _WITHOUT_PANDAS],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
