@@ -7,6 +7,7 @@ below the working directory. Only `make_local_catalog` creates it.
 from __future__ import annotations
 
 import difflib
+import importlib
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -78,6 +79,8 @@ def _load(table: str, catalog: str | Catalog | None) -> Table:
             f"{table!r} is not a table name: include the namespace, as in "
             f"{_example(table, catalog)!r}"
         )
+    # PyIceberg imports its file access when it loads a table. This does it without pandas.
+    importlib.import_module("icestream.catalogs.arrow_io")
     opened = open_catalog(catalog)
     where = described(opened)
     try:

@@ -14,6 +14,7 @@ errors only as their type.
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -57,9 +58,17 @@ class _Api:
     instruments: Mapping[str, Any]
 
 
-@cache
 def _api() -> _Api | None:
-    """OpenTelemetry's API, imported once; None if it is not installed."""
+    """OpenTelemetry's API; None if the application has not imported it.
+
+    An application that exports spans or metrics has imported the API. Without it, importing would
+    only take time.
+    """
+    return _imported_api() if "opentelemetry" in sys.modules else None
+
+
+@cache
+def _imported_api() -> _Api | None:
     try:
         from opentelemetry import metrics, trace
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import closing
@@ -227,3 +229,26 @@ def test_a_catalog_that_does_not_list_tables_gives_no_hint(catalog: SqlCatalog) 
         pytest.raises(CatalogError, match="check the name"),
     ):
         load_table("db.order", catalog)
+
+
+_WITHOUT_PANDAS = """
+import sys
+from icestream.catalogs.lookup import load_table
+load_table("db.t", "local")
+assert "pyarrow" in sys.modules
+assert "pandas" not in sys.modules
+"""
+
+
+def test_a_table_is_loaded_by_its_name_without_pandas(tmp_path: Path) -> None:
+    with closing(make_local_catalog()) as catalog:  # type: ignore[type-var]
+        catalog.create_namespace("db")
+        catalog.create_table("db.t", SCHEMA)
+    done = subprocess.run(
+        [sys.executable, "-c", _WITHOUT_PANDAS],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

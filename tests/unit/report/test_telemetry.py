@@ -104,6 +104,14 @@ def _run(
     )
 
 
+def test_opentelemetry_is_not_imported_for_an_application_that_does_not_use_it(
+    tmp_path: Path,
+) -> None:
+    after = "assert not [name for name in sys.modules if name.startswith('opentelemetry')]"
+    done = _run(tmp_path, after=after)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 def test_everything_works_without_opentelemetry(tmp_path: Path) -> None:
     after = "assert not [name for name in sys.modules if name.startswith('opentelemetry')]"
     done = _run(tmp_path, _ABSENT, after=after)

@@ -8,5 +8,6 @@ units.py        an open file and its units: runs of row groups, or a whole ORC f
 stream.py       one unit as a stream of finished batches
 file_queue.py   files and units in plan order, with their finished batches
 batch_merge.py  the worker threads, and the consumer's side
+at_exit.py      closes reads that are still open when the interpreter ends
 ```
 """

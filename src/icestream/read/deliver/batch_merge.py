@@ -27,6 +27,7 @@ from icestream.read.decode.files import RetryPolicy
 from icestream.read.decode.prefetch import Fetcher
 from icestream.read.decode.sizing import Estimate, Sizing, StepSizing, refuse_beyond
 from icestream.read.deletes.delete_files import DeletedPositions
+from icestream.read.deliver.at_exit import close_at_exit
 from icestream.read.deliver.file_queue import FileSlot, Line, UnitSlot
 from icestream.read.deliver.stream import Step, UnitStream
 from icestream.read.deliver.units import Counters, Environment, OpenFile
@@ -106,6 +107,7 @@ class BatchMerge:
         """
         self._share.consumed()
         if not self._threads and not self._line.drained:
+            close_at_exit(self)
             self._start_worker(1)
         with self._changed:
             while True:
