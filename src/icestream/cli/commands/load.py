@@ -10,7 +10,13 @@ import click
 
 from icestream.cli.command import command
 from icestream.cli.options.change_options import merge_options, snapshot_options
-from icestream.cli.options.parameters import Columns, Selected, TableName, property_option
+from icestream.cli.options.parameters import (
+    Columns,
+    Selected,
+    TableName,
+    property_option,
+    reader_values,
+)
 from icestream.cli.options.settings import Settings
 from icestream.cli.output.progress import Counts, Progress
 from icestream.write.sources.formats import SOURCE_FORMATS
@@ -236,16 +242,8 @@ def _sources(
             inputs.append(replace(database, options={**options, **database.options}))
         else:
             present = {key: value for key, value in file_settings.items() if value is not None}
-            inputs.append({"path": source, "options": _values(options), **present})
+            inputs.append({"path": source, "options": reader_values(options), **present})
     return inputs
-
-
-def _values(options: dict[str, str]) -> dict[str, Any]:
-    lists = ("columns", "nulls")
-    return {
-        key: value.split(",") if key in lists else value.replace("\\t", "\t")
-        for key, value in options.items()
-    }
 
 
 def pause(seconds: float) -> None:

@@ -9,7 +9,7 @@ import click
 
 from icestream.cli.command import command
 from icestream.cli.options.change_options import merge_options, snapshot_options
-from icestream.cli.options.parameters import Columns, TableName
+from icestream.cli.options.parameters import Columns, TableName, property_option, reader_values
 from icestream.cli.options.settings import Settings
 from icestream.cli.output.progress import Counts, Progress
 from icestream.write.sources.formats import FILE_FORMATS
@@ -44,12 +44,16 @@ if TYPE_CHECKING:
     type=click.Choice(FILE_FORMATS),
     help="Format of the files.  [default: from their names]",
 )
+@property_option(
+    "--option", "reader_options", "Reader option, such as delimiter=; or encoding=latin-1"
+)
 def merge(
     settings: Settings,
     files: tuple[str, ...],
     into: str,
     format_: Any,
     properties: tuple[tuple[str, str], ...],
+    reader_options: tuple[tuple[str, str], ...],
     **options: Any,
 ) -> None:
     """Merge FILES into a table by a key: update matching rows, insert others, in one snapshot.
@@ -64,7 +68,13 @@ def merge(
     with settings.open_table(into) as table:
         budget = settings.budget()
         types = table.schema().as_arrow()
-        source = SourceFiles(files, format=format_, types=types, memory=budget)
+        source = SourceFiles(
+            files,
+            format=format_,
+            types=types,
+            memory=budget,
+            options=reader_values(dict(reader_options)),
+        )
         progress = Progress(
             f"merge into {into}", lambda: _counts(source), budget, shown=not settings.quiet
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -163,3 +163,12 @@ def _moment(text: str) -> datetime | None:
     except ValueError:
         return None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def reader_values(options: Mapping[str, str]) -> dict[str, Any]:
+    """The values of reader options: some are lists, and `\\t` is a tab."""
+    lists = ("columns", "nulls")
+    return {
+        key: value.split(",") if key in lists else value.replace("\\t", "\t")
+        for key, value in options.items()
+    }

@@ -18,7 +18,7 @@ from icestream.write.sources.file_columns import KnownTypes, columns_of, partiti
 from icestream.write.sources.file_rows import FileRows
 from icestream.write.sources.formats import FILE_FORMATS, FileFormat
 from icestream.write.sources.source_file import find_files
-from icestream.write.sources.text.text_format import CsvFormat
+from icestream.write.sources.text.text_format import CSV_OPTIONS, CsvFormat
 
 
 class SourceFiles:
@@ -68,6 +68,11 @@ class SourceFiles:
         if format is not None and format not in FILE_FORMATS:
             raise InvalidArgumentError(
                 f"format is {format!r}: give one of {', '.join(FILE_FORMATS)}"
+            )
+        unknown = [key for key in options or {} if "." not in key and key not in CSV_OPTIONS]
+        if unknown:
+            raise InvalidArgumentError(
+                f"there is no reader option {unknown[0]!r}: give one of {', '.join(CSV_OPTIONS)}"
             )
         paths = tuple(os.fspath(name) for name in names)
         query = _Query(paths, format, hive_partitions, options or {})

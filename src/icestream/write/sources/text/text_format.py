@@ -213,6 +213,7 @@ class JsonParser:
         )
 
     def __call__(self, text: bytes) -> pa.RecordBatch:
+        _check_utf8(text)  # Arrow's reader of JSON does not.
         check_objects(text)
         table = pajson.read_json(
             pa.BufferReader(text),
@@ -242,6 +243,15 @@ def check_objects(text: bytes) -> None:
             raise pa.ArrowInvalid("its JSON is nested too deeply") from error
         if not isinstance(value, dict):
             raise pa.ArrowInvalid("it is not a JSON object")
+
+
+def _check_utf8(text: bytes) -> None:
+    if text.isascii():
+        return
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        raise pa.ArrowInvalid("invalid UTF8 data") from error
 
 
 def _check_rows(rows: int, text: bytes) -> None:
