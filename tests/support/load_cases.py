@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import json
+import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.orc
 import pyarrow.parquet as pq
@@ -213,6 +216,37 @@ def selected_columns(load: Load, folder: Path) -> list[ice.LoadReport]:
     ]
 
 
+def text_as_it_is(load: Load, folder: Path) -> list[ice.LoadReport]:
+    objects = [{"id": number, "name": "x" * 100} for number in range(200_000)]
+    (folder / "a.json").write_text(json.dumps(objects, indent=1))  # more than one part for Spark
+    (folder / "a.csv").write_text('id;name\n1;"a\nb"\nx;"c\nd"\n2;é\n')
+    (folder / "b.csv").write_bytes("id\tname\n3\té\n".encode("latin-1"))
+    (folder / "c.csv").write_text("id,name\n")
+    typed: dict[str, Any] = {"schema": {"id": "long", "name": "string"}}
+    latin = {"path": str(folder / "b.csv"), "options": {"encoding": "latin-1"}}
+    return [
+        load(folder / "a.json", "db.t"),
+        load(folder / "a.csv", "db.u", bad_records="quarantine", **typed),
+        load(latin, "db.u"),
+        load(folder / "c.csv", "db.u"),
+    ]
+
+
+def databases(load: Load, folder: Path) -> list[ice.LoadReport]:
+    with sqlite3.connect(folder / "x.db") as connection:
+        connection.execute("CREATE TABLE t (id INTEGER, price DECIMAL(9, 2), day DATE, x)")
+        rows = [(number, number / 4, "2026-11-19", None) for number in range(3000)]
+        connection.executemany("INSERT INTO t VALUES (?, ?, ?, ?)", rows)
+    connection.close()
+    with duckdb.connect(str(folder / "x.duckdb")) as other:
+        other.execute("CREATE TABLE t AS SELECT range AS id, 'a' AS name FROM range(3000)")
+    return [
+        load(f"sqlite:///{folder}/x.db?table=t", "db.t"),
+        load(f"duckdb:///{folder}/x.duckdb?table=t", "db.u", where="id < 2000"),
+        load(f"adbc:sqlite:{folder}/x.db?query=SELECT id FROM t", "db.v"),
+    ]
+
+
 CASES: dict[str, Callable[[Load, Path], list[ice.LoadReport]]] = {
     case.__name__: case
     for case in (
@@ -225,6 +259,8 @@ CASES: dict[str, Callable[[Load, Path], list[ice.LoadReport]]] = {
         incremental,
         hive_folders,
         selected_columns,
+        text_as_it_is,
+        databases,
     )
 }
 

@@ -38,6 +38,8 @@ def _problem(path: Path) -> str | None:
         return f"{line}: {_plain(error)}"
     except (ValueError, OSError) as error:  # UnicodeDecodeError is a ValueError
         return f": {' '.join(str(error).split())}"
+    if not data:
+        return None
     if not isinstance(data, dict):
         return f": it has no names of settings: {_EXAMPLE}"
     catalogs = data.get("catalog", {})

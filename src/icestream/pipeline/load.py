@@ -96,9 +96,11 @@ def load(
     are equal. Databases, streams, DataFrames and loads with a Python transform run each time.
 
     Args:
-        sources: A path, glob or folder of Parquet, ORC, CSV, JSON lines or Arrow files
-            (`"data/*.parquet"`, `"s3://bucket/x/*.csv.gz"`), `"table:db.t"`, a JDBC address
-            (`"jdbc:postgresql://host/db?table=orders"`), a mapping with options
+        sources: A path, glob or folder of Parquet, ORC, CSV, JSON or Arrow files
+            (`"data/*.parquet"`, `"s3://bucket/x/*.csv.gz"`), `"table:db.t"`, a database
+            (`"sqlite:///x.db?table=orders"`, `"duckdb:///x.duckdb?table=orders"`,
+            `"postgresql://host/db?table=orders"`, `"adbc:DRIVER:URI?table=orders"`, or
+            `"jdbc:..."` on Spark), a mapping with options
             (`{"path": ..., "format": "csv", "options": {"delimiter": ";"}}`,
             `{"spark_format": "avro", "path": ...}`), a PyIceberg table, an Arrow stream or a
             function that opens one, or a Spark DataFrame. A list is read as the union of its

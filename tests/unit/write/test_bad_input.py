@@ -421,7 +421,7 @@ _OPTIONS = {
     "too little memory": (
         {"memory": "10kB"},
         ice.MemoryBudgetError,
-        ("10 kB", "raise memory to 3.1 MB"),
+        ("10 kB", "raise memory to 3.2 MB"),
     ),
     "schema_mode": (
         {"schema_mode": "anything"},

@@ -148,7 +148,7 @@ if TYPE_CHECKING:
 def load(settings: Settings, sources: tuple[str, ...], into: str, **given: Any) -> None:
     """Load SOURCES into a table, as one snapshot. Creates the table if it does not exist.
 
-    SOURCES are paths, globs or folders of Parquet, CSV, JSON lines, Arrow IPC or ORC files on disk
+    SOURCES are paths, globs or folders of Parquet, CSV, JSON, Arrow IPC or ORC files on disk
     or in object stores, table:NAME, or a database such as sqlite:///x.db?table=NAME,
     duckdb:///x.duckdb?table=NAME, postgresql://host/db?table=NAME, adbc:DRIVER:URI?table=NAME and
     jdbc:... on Spark. The rows of several sources are combined.

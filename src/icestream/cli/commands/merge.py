@@ -58,7 +58,7 @@ def merge(
 ) -> None:
     """Merge FILES into a table by a key: update matching rows, insert others, in one snapshot.
 
-    FILES are paths, globs or folders of Parquet, CSV, JSON lines, Arrow IPC or ORC files. Updated
+    FILES are paths, globs or folders of Parquet, CSV, JSON, Arrow IPC or ORC files. Updated
     rows keep their values in columns that are missing from the files.
     """
     import icestream as ice

@@ -15,6 +15,7 @@ existing columns stay. `icestream.write.schema.types` lists the types that fit a
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import get_args
 
@@ -28,6 +29,8 @@ from icestream.write.schema.types import downcasts_nanoseconds
 from icestream.write.target import WriteTarget
 
 __all__ = ["SchemaMode", "SchemaPlan", "check_mode", "mismatch", "plan_schema"]
+
+_TYPES = re.compile(r" is \S+ in the stream and \S+ in the table")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +118,13 @@ def mismatch(
     remedies = []
     if all(d.unknown for d in result.differences):
         remedies.append("drop these columns or load with schema_mode='discard'")
-    elif mode == "evolve":
+    elif mode == "evolve" and all(_TYPES.search(each) for each in differences):
         remedies.append(
             "cast these columns to the table's types, or load into a new table (Iceberg widens "
             "only int to long, float to double, and decimals)"
         )
     else:
-        remedies.append("cast these columns to the table's types")
+        remedies.append("change the stream")
     if evolving_helps:
         remedies.append("load with schema_mode='evolve' to change the table")
     listed = "; ".join(differences)
