@@ -221,8 +221,8 @@ class _Plan:
         """What reading the tables among the sources would take."""
         memory = self._spec.memory_bytes
         points = [(each.spec, each.point) for each in inputs.inputs if each.point is not None]
-        found = [explained_point(spec, point, memory) for spec, point in points]
-        return [each for each in found if each is not None]
+        explained = [explained_point(spec, point, memory) for spec, point in points]
+        return [each for each in explained if each is not None]
 
     def _columns(self, inputs: LoadInputs) -> pa.Schema | None:
         """The columns that the load would write; None if they are only known when it runs."""

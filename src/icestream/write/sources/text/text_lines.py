@@ -200,16 +200,16 @@ def _end_of_records(text: bytes, csv: CsvFormat) -> int:
 
 def records(text: bytes, csv: CsvFormat) -> list[bytes]:
     """The records of a text, each with its end."""
-    found: list[bytes] = []
+    whole: list[bytes] = []
     waiting: list[bytes] = []
     quotes = 0
     for line in lines_of(text):
         waiting.append(line)
         quotes += csv.quotes(line)
         if quotes % 2 == 0:
-            found.append(b"".join(waiting))
+            whole.append(b"".join(waiting))
             waiting = []
-    return [*found, b"".join(waiting)] if waiting else found
+    return [*whole, b"".join(waiting)] if waiting else whole
 
 
 class _Pieces:
@@ -322,15 +322,15 @@ class LineReader:
         else:
             yield batch
             return
-        found = self.split(block.text)
-        if len(found) < 2:
+        pieces = self.split(block.text)
+        if len(pieces) < 2:
             self._report(block, reason)
             return
-        middle = len(found) // 2
-        first = b"".join(found[:middle])
+        middle = len(pieces) // 2
+        first = b"".join(pieces[:middle])
         yield from self._read(Block(first, block.line))
         after = block.line + first.count(b"\n")
-        yield from self._read(Block(b"".join(found[middle:]), after))
+        yield from self._read(Block(b"".join(pieces[middle:]), after))
 
     @contextmanager
     def _charged(self, block: Block) -> Iterator[None]:
