@@ -141,7 +141,7 @@ _FILES = [
 ]  # fmt: skip
 
 _OPTIONS = [
-    _one("a.csv", _GOOD, 2, "a CSV file without a header needs names",
+    _one("a.csv", _GOOD, 2, "give --option columns=id,price, too",
          more="--option header=false", remedy="--option header=false --option columns=id,v"),
     _one("a.csv", _GOOD, 2, "delimiter is ';;': give one", more="--option delimiter=;;"),
     _one("a.csv", _GOOD, 2, "encoding is 'klingon'", more="--option encoding=klingon"),

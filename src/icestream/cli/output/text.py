@@ -23,6 +23,7 @@ _CALL = re.compile(r"ice\.(compact|orphans|health)\(table(?:, (delete)=True)?\)"
 _LIMIT = re.compile(r"\braise memory\b")
 _FLAG = re.compile(r"\b(incremental|only_catalog)=True")
 _READER_OPTION = re.compile(r"\boption (\w+)=(['\"])([\w-]+)\2")
+_COLUMNS_OPTION = "--option columns=id,price, too"
 _DROPPED = re.compile(r"\bdropped=\['([\w-]+)'\]")
 
 
@@ -128,7 +129,8 @@ def in_options(message: str, table: str | None = None) -> str:
     text = text.replace("give schema= other types", "give --type COLUMN=TYPE")
     text = text.replace("schema= the types", "--type COLUMN=TYPE, the types")
     text = _READER_OPTION.sub(r"--option \1=\3", text)
-    return _ARGUMENT.sub(_option, text)
+    text = _ARGUMENT.sub(_option, text)
+    return text.replace("the option columns, too, as in ['id', 'price']", _COLUMNS_OPTION)
 
 
 def _command(match: re.Match[str], table: str) -> str:
