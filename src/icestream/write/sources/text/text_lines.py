@@ -166,26 +166,29 @@ def record_blocks(
     Raises:
         MemoryBudgetError: If a record is too long, for example because a quote is not closed.
     """
-    carried, line = b"", 0
+    carried, line = _Pieces(), 0  # the beginning of a record
     for block in lines:
-        text = carried + block.text if carried else block.text
         line = line if carried else block.line
-        end = _end_of_records(text, csv)
-        if end:
-            yield Block(text[:end] if end < len(text) else text, line)
-        line += text.count(b"\n", 0, end)
-        carried = text[end:]
-        if len(carried) > most_bytes:
+        if carried and not csv.quotes(block.text):  # it goes on
+            carried.add(block.text)
+        else:
+            text = carried.join(block.text)
+            end = _end_of_records(text, csv)
+            if end:
+                yield Block(text[:end] if end < len(text) else text, line)
+            line += text.count(b"\n", 0, end)
+            carried.add(text[end:])
+            del text
+        if carried.bytes > most_bytes:
             raise over_limit(
                 f"the record in line {line + 1} of {redact(path)!r} has more than "
                 f"{format_bytes(most_bytes)}",
-                needed_bytes=4 * len(carried) * LINE_COST,
+                needed_bytes=4 * carried.bytes * LINE_COST,
                 limit_bytes=most_bytes * LINE_COST,
                 otherwise="check whether a quote is not closed",
             )
-        del text
     if carried:
-        yield Block(carried, line)
+        yield Block(carried.join(), line)
 
 
 def _end_of_records(text: bytes, csv: CsvFormat) -> int:
