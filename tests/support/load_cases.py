@@ -226,7 +226,7 @@ def text_as_it_is(load: Load, folder: Path) -> list[ice.LoadReport]:
     latin = {"path": str(folder / "b.csv"), "options": {"encoding": "latin-1"}}
     return [
         load(folder / "a.json", "db.t"),
-        load(folder / "a.csv", "db.u", bad_records="quarantine", **typed),
+        load(folder / "a.csv", "db.u", bad_records="quarantine", load_id="1", **typed),
         load(latin, "db.u"),
         load(folder / "c.csv", "db.u"),
     ]

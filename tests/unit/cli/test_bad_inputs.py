@@ -141,7 +141,7 @@ _FILES = [
 ]  # fmt: skip
 
 _OPTIONS = [
-    _one("a.csv", _GOOD, 2, "a CSV file without a header needs names",
+    _one("a.csv", _GOOD, 2, "give --option columns=id,price, too",
          more="--option header=false", remedy="--option header=false --option columns=id,v"),
     _one("a.csv", _GOOD, 2, "delimiter is ';;': give one", more="--option delimiter=;;"),
     _one("a.csv", _GOOD, 2, "encoding is 'klingon'", more="--option encoding=klingon"),
@@ -219,7 +219,7 @@ _DATABASES = [
           _load("sqlite:///x.db?table=t")),
     _Case({"x.duckdb": _duckdb}, _load("duckdb:///x.duckdb?table=nope"), 3, "nope does not exist"),
     _Case({"x.duckdb": _duckdb}, _load("duckdb:///x.duckdb?table=t", "--memory 32MB"), 7,
-          "raise --memory to 67.2 MB", _load("duckdb:///x.duckdb?table=t", "--memory 67.2MB")),
+          "raise --memory to 33.6 MB", _load("duckdb:///x.duckdb?table=t", "--memory 33.6MB")),
     _Case({}, _load("jdbc:mysql://host/db?table=t"), 9, "adbc:DRIVER:URI"),
     _Case({}, _load("adbc:nope:host?table=t"), 9, "pip install adbc-driver-nope"),
     _Case({"x.db": _sqlite}, _load("sqlite:///x.db?table=t", "--incremental"), 2,

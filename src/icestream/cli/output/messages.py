@@ -44,6 +44,7 @@ _LEAVE_OUT = re.compile(rf"\bleave ({_NAMES}) out\b")
 _RAISE = re.compile(r"\braise memory\b")
 _CALL = re.compile(r"ice\.(compact|orphans|health)\(table(?:, (delete)=True)?\)")
 _READER_OPTION = re.compile(r"\boption (\w+)=(['\"])([\w-]+)\2")
+_COLUMNS_OPTION = "--option columns=id,price, too"
 _NEW_BRANCH = re.compile(
     r"(\S+) has no branch '(.*?)': create it first with table\.manage_snapshots\(\)\S+"
 )
@@ -94,6 +95,7 @@ def in_options(
     if command == "run":
         return _ARGUMENT.sub(_key, text)
     text = _RAISE.sub("raise --memory", text)
+    text = text.replace("the option columns, too, as in ['id', 'price']", _COLUMNS_OPTION)
     text = _READER_OPTION.sub(r"--option \1=\3", text)
     text = _ARGUMENT.sub(partial(_option, command=command), text)
     text = _ONE_OF.sub(

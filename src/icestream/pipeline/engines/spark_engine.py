@@ -20,7 +20,8 @@ from icestream.pipeline.engines.spark_frame import SourceFrame, source_frame
 from icestream.pipeline.engines.spark_jars import named_jars
 from icestream.pipeline.engines.spark_route import Route, choose_route
 from icestream.pipeline.engines.spark_watch import CountRows, SparkWatch, make_counts
-from icestream.pipeline.inputs.load_input import LoadInputs
+from icestream.pipeline.inputs.database_source import needs_jdbc
+from icestream.pipeline.inputs.load_input import LoadInput, LoadInputs
 from icestream.pipeline.inputs.load_target import LoadTarget
 from icestream.pipeline.inputs.quarantine import QuarantineRows
 from icestream.pipeline.reports.load_progress import LoadProgress
@@ -182,7 +183,7 @@ class SparkEngine:
     ) -> int | None:
         if source.rows is not None and not report.already_committed:
             return source.rows
-        counted = all(each.files is not None or each.spec.kind == "table" for each in inputs.inputs)
+        counted = all(_is_counted(each) for each in inputs.inputs)
         if counts is not None and counted and counts.value:
             return self._rows_of(report, source.footer_rows + int(sum(counts.value.values())))
         return self._rows_of(report, None)
@@ -232,3 +233,10 @@ def session_of(spec: LoadSpec) -> Any:
         memory=spec.memory if spec.memory is not None else DEFAULT_MEMORY,
         config={"spark.jars": jars} if jars else None,
     )
+
+
+def _is_counted(each: LoadInput) -> bool:
+    """Whether icestream's tasks read the source, and count its rows."""
+    if each.spec.kind == "jdbc":
+        return not needs_jdbc(each.spec)
+    return each.files is not None or each.spec.kind == "table"

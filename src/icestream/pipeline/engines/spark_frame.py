@@ -106,7 +106,7 @@ def source_frame(
             if each.spec.kind == "table":
                 frames.append(_table(spark, each, memory_bytes, on_read))
             else:
-                frames.append(_frame(spark, each, spec, memory_bytes, stack))
+                frames.append(_frame(spark, each, spec, memory_bytes, stack, on_read))
             known.append(None)
     union = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
     footer_rows = sum(each for each in known if each is not None)
@@ -164,7 +164,12 @@ def _by_tasks(frame: DataFrame, spec: LoadSpec, memory_bytes: int) -> DataFrame:
 
 
 def _frame(
-    spark: SparkSession, each: LoadInput, spec: LoadSpec, memory_bytes: int, stack: ExitStack
+    spark: SparkSession,
+    each: LoadInput,
+    spec: LoadSpec,
+    memory_bytes: int,
+    stack: ExitStack,
+    on_read: CountRows | None,
 ) -> DataFrame:
     source = each.spec
     if source.kind == "frame":
@@ -173,7 +178,7 @@ def _frame(
     if source.kind == "jdbc":
         if needs_jdbc(source):
             return jdbc_frame(spark, source)
-        return _database(spark, source, spec.table_name, memory_bytes)
+        return _database(spark, source, spec.table_name, memory_bytes, on_read)
     if source.kind == "arrow":
         return _stream(spark, source, spec.table_name, memory_bytes, stack)
     return _format(spark, source)
@@ -252,21 +257,32 @@ class _ReadDatabase:
     source: SourceSpec
     schema: pa.Schema
     memory_bytes: int
+    on_read: CountRows | None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         convert = SparkBatches(self.schema)
         with note_error():
             for _ in batches:
+                count = 0
                 with open_database(self.source, self.memory_bytes) as rows:
                     for batch in rows:
+                        count += batch.num_rows
                         yield convert(batch)
                         del batch
+                if self.on_read is not None:
+                    self.on_read(0, count)
 
 
-def _database(spark: SparkSession, source: SourceSpec, table: str, memory_bytes: int) -> DataFrame:
+def _database(
+    spark: SparkSession,
+    source: SourceSpec,
+    table: str,
+    memory_bytes: int,
+    on_read: CountRows | None,
+) -> DataFrame:
     schema = database_schema(source, memory_bytes)
     columns = spark_schema(schema, table=table)
-    read = _ReadDatabase(source, schema, memory_bytes)
+    read = _ReadDatabase(source, schema, memory_bytes, on_read)
     return spark.range(0, 1, 1, 1).mapInArrow(read, columns)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from icestream.errors import MissingExtraError
-from icestream.memory.budget import over_limit
+from icestream.memory.budget import format_bytes, over_limit
 from icestream.pipeline.inputs.adbc_source import adbc_schema, open_adbc
 from icestream.pipeline.inputs.duckdb_source import duckdb_schema, open_duckdb
 from icestream.pipeline.inputs.postgres_source import open_postgres, postgres_schema, reads_by_adbc
@@ -14,7 +14,7 @@ from icestream.pipeline.request.source_spec import SourceSpec
 from icestream.write.rules.duckdb_query import LEAST_DUCKDB_BYTES
 from icestream.write.sources.arrow_source import ArrowSource
 
-_DUCKDB_PARTS = 4  # DuckDB gets a quarter of the load's limit to read its own files
+_DUCKDB_PARTS = 4  # DuckDB gets a quarter of the load's limit, or the least with which it works
 
 
 def needs_jdbc(source: SourceSpec) -> bool:
@@ -36,11 +36,12 @@ def database_bytes(source: SourceSpec, memory_bytes: int) -> int:
     """
     if source.kind != "jdbc" or source.address.driver != "duckdb":
         return 0
-    share = memory_bytes // _DUCKDB_PARTS
-    if share < LEAST_DUCKDB_BYTES:
+    share = max(memory_bytes // _DUCKDB_PARTS, LEAST_DUCKDB_BYTES)
+    if share > memory_bytes // 2:
         raise over_limit(
-            f"reading {source.text} takes a quarter of the memory for DuckDB",
-            needed_bytes=_DUCKDB_PARTS * LEAST_DUCKDB_BYTES,
+            f"reading {source.text} takes {format_bytes(share)} for DuckDB, at most half of the "
+            "memory",
+            needed_bytes=2 * LEAST_DUCKDB_BYTES,
             limit_bytes=memory_bytes,
             otherwise="export the table to Parquet",
         )

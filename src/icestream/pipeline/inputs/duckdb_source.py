@@ -110,7 +110,7 @@ def _errors(source: SourceSpec, memory_bytes: int) -> Iterator[None]:
         text = " ".join(str(error).split())
         if "Out of Memory" in text:
             raise over_limit(
-                f"reading {source.text} needs more than DuckDB's quarter of the memory",
+                f"reading {source.text} needs more than DuckDB's part of the memory",
                 needed_bytes=8 * memory_bytes,
                 limit_bytes=4 * memory_bytes,
                 otherwise="export the table to Parquet",

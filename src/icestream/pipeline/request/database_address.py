@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -31,9 +31,9 @@ class DatabaseAddress:
     """
 
     driver: Driver
-    path: str = ""
+    path: str = field(default="", repr=False)
     name: str = ""
-    uri: str = ""
+    uri: str = field(default="", repr=False)
 
     @classmethod
     def of(cls, url: str, *, has_jar: bool = False) -> DatabaseAddress:

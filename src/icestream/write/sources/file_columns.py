@@ -124,17 +124,29 @@ def columns_of(
         for file, schema in zip([*structured, *sampled], looked, strict=True)
     ]
     unguessed = one_schema(schemas, "the files' columns")
-    schema = pa.schema([(each.name, _as_text(each.type)) for each in unguessed])
-    if known.fills and known.table is not None and any(f.format == "json" for f in texts):
-        seen = set(schema.names)
-        for field in known.table:
-            kind = known.type_of(field.name, nested=True)
-            if field.name not in seen and kind is not None:
-                schema = schema.append(pa.field(field.name, kind))
+    of_text = {name for each in schemas[len(structured) :] for name in each.names}
+    schema = pa.schema(
+        [
+            (each.name, _as_text(each.type) if each.name in of_text else each.type)
+            for each in unguessed
+        ]
+    )
+    if known.fills and any(f.format == "json" for f in texts):
+        schema = _with_columns_of_table(schema, known)
     if not schema.names:
         raise _no_columns(source, sampled, most_line_bytes)
     if known.is_new and schema != unguessed and not filled:
         raise _no_rows(texts[0])
+    return schema
+
+
+def _with_columns_of_table(schema: pa.Schema, known: KnownTypes) -> pa.Schema:
+    """The columns, and those of the table that later lines may have."""
+    names = set(schema.names)
+    for field in known.table or ():
+        kind = known.type_of(field.name, nested=True)
+        if field.name not in names and kind is not None:
+            schema = schema.append(pa.field(field.name, kind))
     return schema
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -80,18 +80,18 @@ class SourceFiles:
         limit = self._budget.limit_bytes
         # A merge would write columns that the files lack as nulls.
         known = KnownTypes(table=types, fills=False)
-        found = find_files(query, {})
-        columns = columns_of(found, known, limit)
-        self._files = found.files
+        source = find_files(query, {})
+        columns = columns_of(source, known, limit)
+        self._files = source.files
         self._rows = FileRows(
             columns,
-            found.store,
-            CsvFormat.of(found.options),
-            partition_columns(found, known),
+            source.store,
+            CsvFormat.of(source.options),
+            partition_columns(source, known),
             limit,
         )
-        self.paths = tuple(Path(each.path) for each in found.files)
-        self.bytes = found.bytes
+        self.paths = tuple(Path(each.path) for each in source.files)
+        self.bytes = source.bytes
         self.files_read = 0
         self.rows_read = 0
         self.is_read = False
@@ -120,7 +120,7 @@ class _Query:
     paths: tuple[str, ...]
     format: str | None
     hive_partitions: bool
-    options: Mapping[str, Any]
+    options: Mapping[str, Any] = field(repr=False)
 
 
 def _refuse(bad: BadRecord) -> None:

@@ -19,7 +19,7 @@ from icestream.pipeline.inputs.quarantine import QuarantineRows
 from icestream.pipeline.request.source_spec import SourceSpec
 from icestream.write.sources import source_file
 from icestream.write.sources.bad_record import BadRecord
-from icestream.write.sources.file_columns import KnownTypes
+from icestream.write.sources.file_columns import KnownTypes, columns_of
 from icestream.write.sources.file_rows import FileRows
 from icestream.write.sources.source_file import SourceFile, cut_files, find_files
 from icestream.write.sources.text import text_lines
@@ -225,5 +225,11 @@ def test_a_header_alone_and_a_column_without_values_take_their_types_from_other_
     (tmp_path / "b.csv").write_text("id,price\n1,\n")
     (tmp_path / "c.csv").write_text("id,price\n2,2.5\n")
     assert rows_of(tmp_path) == [{"id": 1, "price": None}, {"id": 2, "price": 2.5}]
+    pq.write_table(pa.table({"none": pa.nulls(1)}), tmp_path / "d.parquet")
+    (tmp_path / "e.csv").write_text("empty\n\n")
+    kinds = columns_of(find_files(SourceSpec.parse(tmp_path), {}), KnownTypes())
+    assert {each.name: str(each.type) for each in kinds} == {
+        "none": "null", "id": "int64", "price": "double", "empty": "string",
+    }  # fmt: skip
     with pytest.raises(SourceError, match="a header and no rows"):
         rows_of(tmp_path / "a.csv", known=KnownTypes(is_new=True))

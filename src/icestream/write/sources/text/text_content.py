@@ -43,9 +43,9 @@ def check_text(path: str, text: bytes, *, is_csv: bool) -> None:
         SourceError: If it is something else. The message says what, and what to do.
     """
     name, what, advice = repr(redact(path)), None, ""
-    found = next(((w, a) for start, w, a in _BINARY if text.startswith(start)), None)
-    if found is not None and not (found[0] == "an ORC file" and _is_plain(text)):
-        what, advice = found
+    known = next(((w, a) for start, w, a in _BINARY if text.startswith(start)), None)
+    if known is not None and not (known[0] == "an ORC file" and _is_plain(text)):
+        what, advice = known
     elif _PAGE.match(text):
         what, advice = "an HTML or XML document", "download the file again, or convert it to CSV"
     elif text.startswith(_UTF16) or _has_zeros(text):

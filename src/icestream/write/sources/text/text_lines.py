@@ -166,26 +166,29 @@ def record_blocks(
     Raises:
         MemoryBudgetError: If a record is too long, for example because a quote is not closed.
     """
-    carried, line = b"", 0
+    carried, line = _Pieces(), 0  # the beginning of a record
     for block in lines:
-        text = carried + block.text if carried else block.text
         line = line if carried else block.line
-        end = _end_of_records(text, csv)
-        if end:
-            yield Block(text[:end] if end < len(text) else text, line)
-        line += text.count(b"\n", 0, end)
-        carried = text[end:]
-        if len(carried) > most_bytes:
+        if carried and not csv.quotes(block.text):  # it goes on
+            carried.add(block.text)
+        else:
+            text = carried.join(block.text)
+            end = _end_of_records(text, csv)
+            if end:
+                yield Block(text[:end] if end < len(text) else text, line)
+            line += text.count(b"\n", 0, end)
+            carried.add(text[end:])
+            del text
+        if carried.bytes > most_bytes:
             raise over_limit(
                 f"the record in line {line + 1} of {redact(path)!r} has more than "
                 f"{format_bytes(most_bytes)}",
-                needed_bytes=4 * len(carried) * LINE_COST,
+                needed_bytes=4 * carried.bytes * LINE_COST,
                 limit_bytes=most_bytes * LINE_COST,
                 otherwise="check whether a quote is not closed",
             )
-        del text
     if carried:
-        yield Block(carried, line)
+        yield Block(carried.join(), line)
 
 
 def _end_of_records(text: bytes, csv: CsvFormat) -> int:
@@ -200,16 +203,16 @@ def _end_of_records(text: bytes, csv: CsvFormat) -> int:
 
 def records(text: bytes, csv: CsvFormat) -> list[bytes]:
     """The records of a text, each with its end."""
-    found: list[bytes] = []
+    whole: list[bytes] = []
     waiting: list[bytes] = []
     quotes = 0
     for line in lines_of(text):
         waiting.append(line)
         quotes += csv.quotes(line)
         if quotes % 2 == 0:
-            found.append(b"".join(waiting))
+            whole.append(b"".join(waiting))
             waiting = []
-    return [*found, b"".join(waiting)] if waiting else found
+    return [*whole, b"".join(waiting)] if waiting else whole
 
 
 class _Pieces:
@@ -322,15 +325,15 @@ class LineReader:
         else:
             yield batch
             return
-        found = self.split(block.text)
-        if len(found) < 2:
+        pieces = self.split(block.text)
+        if len(pieces) < 2:
             self._report(block, reason)
             return
-        middle = len(found) // 2
-        first = b"".join(found[:middle])
+        middle = len(pieces) // 2
+        first = b"".join(pieces[:middle])
         yield from self._read(Block(first, block.line))
         after = block.line + first.count(b"\n")
-        yield from self._read(Block(b"".join(found[middle:]), after))
+        yield from self._read(Block(b"".join(pieces[middle:]), after))
 
     @contextmanager
     def _charged(self, block: Block) -> Iterator[None]:
