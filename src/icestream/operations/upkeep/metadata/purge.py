@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
@@ -36,6 +37,7 @@ from icestream.read.plan.manifests import counts_files
 
 _GC_ENABLED = "gc.enabled"
 _MOST_NAMED = 10_000
+_OF_ORPHANS = re.compile(r",? (so|and) no file was reported as an orphan")
 
 
 class Purge:
@@ -111,6 +113,14 @@ class Purge:
                 "another table. Drop it without deleting its files"
             )
         self._refuse_running_writes()
+        try:
+            self._search()
+        except CatalogError as error:
+            if not _OF_ORPHANS.search(str(error)):
+                raise
+            raise self._refused(_OF_ORPHANS.sub("", str(error)).rstrip(".")) from error
+
+    def _search(self) -> None:
         self._references.add(self._table)
         own = OwnVersions(self._table, self._budget)
         own.add(self._table)

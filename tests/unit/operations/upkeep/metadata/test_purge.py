@@ -83,6 +83,18 @@ def test_metadata_of_a_dropped_table_needs_its_id(catalog: SqlCatalog, table: Ta
     assert report.files_left == len(stored_files(folder_of(again))) > 0
 
 
+def test_a_catalog_that_does_not_say_what_it_has_stops_the_purge(
+    catalog: SqlCatalog, table: Table
+) -> None:
+    lost = mock.Mock(side_effect=ConnectionError("lost"))
+    with mock.patch.object(catalog, "list_tables", lost):
+        _refused(
+            table,
+            r"can't be deleted safely: the tables in db could not be listed.*lost.*"
+            r"in this table's folders\. Try again.*Nothing was dropped",
+        )
+
+
 def test_a_running_write_stops_the_purge(table: Table) -> None:
     leave_a_write(table, pid=os.getpid())
     _refused(table, "a write to it is running on this machine")
