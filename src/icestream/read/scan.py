@@ -7,14 +7,12 @@ import weakref
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.table import DataScan, FileScanTask, IncrementalAppendScan, Table
 
-from icestream.catalogs.lookup import resolve_table
 from icestream.errors import InvalidArgumentError, ScanClosedError
 from icestream.memory.allocator import shorten_decay
 from icestream.memory.budget import DEFAULT_MEMORY, MemoryBudget, as_budget
@@ -31,6 +29,9 @@ from icestream.read.request import ScanRequest, request
 from icestream.read.results.scan_results import ScanResults
 from icestream.read.split import ReadContext, Split
 from icestream.report.scan_report import ScanExplanation, ScanReport
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
 
 DEFAULT_BATCH_ROWS = 131_072
 
@@ -90,6 +91,8 @@ def scan(
     Memory: decoders, queued batches and delete positions together stay within `memory`. A batch
         stops counting when the consumer takes the next one.
     """
+    from icestream.catalogs.lookup import resolve_table  # Workers import this module without it.
+
     scan_request = request(
         resolve_table(table, catalog),
         where=where,
