@@ -270,9 +270,6 @@ class Scan(ScanResults):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __repr__(self) -> str:
-        return f"Scan({self._context.table}, {len(self.schema)} columns, {self._memory!r})"
-
     def close(self) -> None:
         """Stop all threads and close all files. The scan can't be used again."""
         self._closed = True
