@@ -6,14 +6,12 @@ import threading
 import weakref
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
-from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.table import DataScan, FileScanTask, IncrementalAppendScan, Table
 
-from icestream.catalogs.lookup import resolve_table
 from icestream.errors import InvalidArgumentError, ScanClosedError
 from icestream.memory.allocator import shorten_decay
 from icestream.memory.budget import DEFAULT_MEMORY, MemoryBudget, as_budget
@@ -31,6 +29,9 @@ from icestream.read.request import ScanRequest, request, with_reshape
 from icestream.read.results.scan_results import ScanResults
 from icestream.read.split import ReadContext, Split, with_one_context
 from icestream.report.scan_report import ScanExplanation, ScanReport
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
 
 DEFAULT_BATCH_ROWS = 131_072
 
@@ -103,6 +104,8 @@ def scan(
         stops counting when the consumer takes the next one. DuckDB gets a quarter of `memory`, at
         least 16 MiB. Memory that a function needs while it runs does not count; its results do.
     """
+    from icestream.catalogs.lookup import resolve_table  # Workers import this module without it.
+
     scan_request = request(
         resolve_table(table, catalog),
         where=where,
@@ -263,9 +266,6 @@ class Scan(ScanResults):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def __repr__(self) -> str:
-        return f"Scan({self._context.table}, {len(self.schema)} columns, {self._memory!r})"
 
     def close(self) -> None:
         """Stop all threads and close all files. The scan can't be used again."""

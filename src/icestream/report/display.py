@@ -22,7 +22,8 @@ _TRACK = (
     "background:rgba(127,127,127,.3)"
 )
 _FILL = "height:100%;border-radius:.3em;background:{}"
-_CELL = "text-align:left;vertical-align:top;white-space:nowrap;padding:.1em 1em .1em 0"
+_CELL = "text-align:left;vertical-align:top;padding:.1em 1em .1em 0"
+_LABEL = f"{_CELL};white-space:nowrap"
 _BLUE, _RED = "#2f81c7", "#d1453b"
 
 
@@ -85,7 +86,7 @@ def as_text(title: str, figures: Sequence[Figure]) -> str:
 def as_html(title: str, figures: Sequence[Figure]) -> str:
     """The figures as a table, in the colors of the notebook."""
     rows = "".join(
-        f'<tr><th style="{_CELL}">{escape(figure.label)}</th>'
+        f'<tr><th style="{_LABEL}">{escape(figure.label)}</th>'
         f'<td style="{_CELL}">{_html_value(figure)}</td></tr>'
         for figure in figures
     )

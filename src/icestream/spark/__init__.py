@@ -83,7 +83,10 @@ __all__ = [
 def __getattr__(name: str) -> _Any:
     if name not in _HOME_OF:
         raise AttributeError(f"module 'icestream.spark' has no attribute {name!r}")
-    value = getattr(_import_module(f"icestream.spark.{_HOME_OF[name]}"), name)
+    from icestream.report.other_names import with_known_arguments
+
+    function = getattr(_import_module(f"icestream.spark.{_HOME_OF[name]}"), name)
+    value = with_known_arguments(function, __name__)
     globals()[name] = value
     return value
 

@@ -9,6 +9,7 @@ import re
 import pytest
 
 import icestream as ice
+import icestream.spark as ice_spark
 from icestream import pipeline, read, write
 from icestream.report.other_names import ARGUMENTS, FUNCTIONS, METHODS
 
@@ -43,6 +44,8 @@ def test_a_package_that_is_called_is_answered(package, instead: str) -> None:
         (ice.scan, "n_rows", "use limit=$"),
         (ice.merge, "join_cols", "use on=$"),
         (ice.append, "df", "use source=$"),
+        (ice_spark.merge, "join_cols", "use on=$"),
+        (ice_spark.read, "row_filter", "use where=$"),
         (ice.append, "snapshot_properties", "use properties=$"),
         (ice.delete, "delete_filter", "use where=$"),
         (ice.load, "write_disposition", "use mode=$"),

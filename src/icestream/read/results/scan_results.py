@@ -26,7 +26,7 @@ from icestream.read.results.conversions import (
 )
 from icestream.read.results.row_count import UncountedSplits, counting_context, known_rows
 from icestream.read.split import ReadContext, Split
-from icestream.report.display import Figure, as_html, memory_figure
+from icestream.report.display import Figure, as_html, as_text, memory_figure
 from icestream.report.other_names import no_such_method
 
 _MOST_COLUMNS = 20
@@ -71,16 +71,11 @@ class ScanResults(ABC):
     def close(self) -> None:
         """Stop the scan."""
 
+    def __repr__(self) -> str:
+        return as_text("Scan", self._figures())
+
     def _repr_html_(self) -> str:
-        figures = [
-            Figure("table", self._context.table),
-            Figure("snapshot", str(self._context.snapshot_id)),
-            Figure("columns", [["name", "type"], *_named_types(self.schema)]),
-            memory_figure(self._memory.held_bytes, self._memory.limit_bytes, "memory now"),
-        ]
-        if not isinstance(self._context.row_filter, AlwaysTrue):
-            figures.insert(2, Figure("filter", filter_text(self._context.row_filter)))
-        return as_html("Scan", figures)
+        return as_html("Scan", self._figures())
 
     async def __aiter__(self) -> AsyncIterator[pa.RecordBatch]:
         """Iterate with `async for`. Cancelling the task closes the scan."""
@@ -171,6 +166,19 @@ class ScanResults(ABC):
             uncounted.close()
         rows += uncounted.counted
         return rows if self._limit is None else min(rows, self._limit)
+
+    def _figures(self) -> list[Figure]:
+        figures = [
+            Figure("table", self._context.table),
+            Figure("snapshot", str(self._context.snapshot_id)),
+            Figure("columns", [["name", "type"], *_named_types(self.schema)]),
+            memory_figure(self._memory.held_bytes, self._memory.limit_bytes, "memory now"),
+        ]
+        if not isinstance(self._context.row_filter, AlwaysTrue):
+            figures.insert(2, Figure("filter", filter_text(self._context.row_filter)))
+        if self._limit is not None:
+            figures.insert(-1, Figure("limit", f"{self._limit:,} rows"))
+        return figures
 
     def _collect(self, kind: str, added_bytes: Callable[[pa.RecordBatch], int]) -> pa.Table:
         self._check_open()

@@ -250,7 +250,7 @@ def test_an_unknown_branch_is_refused(table: Table) -> None:
 
 def test_something_that_is_no_table_is_refused() -> None:
     with pytest.raises(ice.InvalidArgumentError, match="PyIceberg Table"):
-        ice.health("db.t")  # type: ignore[arg-type]
+        ice.health(7)  # type: ignore[arg-type]
 
 
 def test_the_report_is_plain_data(table: Table) -> None:

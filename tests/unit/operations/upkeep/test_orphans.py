@@ -127,7 +127,7 @@ def test_a_moment_in_the_future_is_refused(table: Table) -> None:
 
 def test_something_that_is_no_table_is_refused() -> None:
     with pytest.raises(ice.InvalidArgumentError, match="PyIceberg Table"):
-        ice.orphans("db.t")  # type: ignore[arg-type]
+        ice.orphans(7)  # type: ignore[arg-type]
 
 
 def test_a_dropped_table_is_an_error(catalog: SqlCatalog, table: Table) -> None:

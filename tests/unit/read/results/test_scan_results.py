@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+import duckdb
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -43,6 +44,13 @@ def test_all_rows_come_as_a_table_a_frame_and_a_relation(orders: Table) -> None:
     relation = scan.to_duckdb()
     for _ in range(2):  # Each query reads the table again.
         assert relation.aggregate("count(*), sum(id)").fetchall() == [(1000, 499_500)]
+
+
+def test_a_relation_can_belong_to_any_connection(orders: Table) -> None:
+    with duckdb.connect() as connection:
+        relation = ice.scan(orders, columns=["id"]).to_duckdb(connection)
+        relation.create("copied")
+        assert connection.sql("select count(*) from copied").fetchall() == [(ROWS,)]
 
 
 def test_options_of_pyarrow_reach_pandas(orders: Table) -> None:
