@@ -188,7 +188,8 @@ def test_tasks_are_read_by_an_arrow_scan(table: Table) -> None:
     reader = ice.ArrowScan(
         table.metadata, table.io, scan.projection(), scan.row_filter, batch_size=8, memory="16MB"
     )
-    assert reader.to_table(tasks) == scan.to_arrow()
+    assert reader.to_table(tasks, short_strings=True) == scan.to_arrow()
+    assert reader.to_table(tasks) == scan.to_arrow_batch_reader().read_all()
     assert max(b.num_rows for b in reader.to_record_batches(tasks)) == 8
     streamed = list(reader.to_record_batches_streaming(tasks, batch_size=5))
     assert max(b.num_rows for b in streamed) == 5

@@ -86,13 +86,16 @@ class ArrowScan:
         """
         return self.to_record_batches(tasks, batch_size)
 
-    def to_table(self, tasks: Iterable[FileScanTask]) -> pa.Table:
+    def to_table(self, tasks: Iterable[FileScanTask], *, short_strings: bool = False) -> pa.Table:
         """Read all rows of tasks into one table.
 
         Args:
             tasks: The files to read, from `DataScan.plan_files()`.
+            short_strings: Whether to return `string` instead of `large_string`, and likewise for
+                binary values and lists.
         """
-        return self._reading(tasks).to_table()
+        reading = self._reading(tasks)
+        return reading.to_short_table() if short_strings else reading.to_table()
 
     def _reading(self, tasks: Iterable[FileScanTask], batch_size: int | None = None) -> EncodedScan:
         scan = Scan(
@@ -132,7 +135,11 @@ class EncodedScan:
         return pa.RecordBatchReader.from_batches(self.schema, iter(self))
 
     def to_table(self) -> pa.Table:
-        """All rows, with strings of the types `string` and `binary`, as PyIceberg returns them."""
+        """All rows."""
+        return pa.Table.from_batches(iter(self), self.schema)
+
+    def to_short_table(self) -> pa.Table:
+        """All rows, with strings, binary values and lists of the types with 32-bit offsets."""
         short = pa.schema([field.with_type(_short(field.type)) for field in self._scan.schema])
         schema = self._encoded_schema(short)
         return pa.Table.from_batches(
