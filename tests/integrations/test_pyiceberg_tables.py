@@ -188,11 +188,14 @@ def test_tasks_are_read_by_an_arrow_scan(table: Table) -> None:
     reader = ice.ArrowScan(
         table.metadata, table.io, scan.projection(), scan.row_filter, batch_size=8, memory="16MB"
     )
-    assert reader.to_table(tasks) == scan.to_arrow()
+    assert reader.to_table(tasks, short_strings=True) == scan.to_arrow()
+    assert reader.to_table(tasks) == scan.to_arrow_batch_reader().read_all()
     assert max(b.num_rows for b in reader.to_record_batches(tasks)) == 8
     streamed = list(reader.to_record_batches_streaming(tasks, batch_size=5))
     assert max(b.num_rows for b in streamed) == 5
     assert sum(b.num_rows for b in streamed) == 60
+    order = ice.ArrivalOrder(concurrent_streams=1, batch_size=4)
+    assert max(b.num_rows for b in reader.to_record_batches(tasks, order=order)) == 4
     one = ice.ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue(), limit=3)
     assert one.to_table(iter(tasks)).num_rows == 3
     assert one.to_table([]).column_names == ["id", "part", "text"]

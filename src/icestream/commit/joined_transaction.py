@@ -10,6 +10,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any
 
+from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression, Or
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
@@ -285,11 +286,24 @@ class JoinedCreation(JoinedTransaction, Creation):
     """A transaction that creates its table, with one snapshot for all writes."""
 
     def commit_transaction(self) -> Table:
-        """Create the table.
+        """Create the table. If another one of its name exists, all files are deleted.
 
         Returns:
             The table.
         """
-        created = super().commit_transaction()
+        try:
+            created = super().commit_transaction()
+        except (CommitFailedException, TableAlreadyExistsError):
+            if self._exists_otherwise():
+                self.discard()
+            raise
         settle_staged(self)
         return created
+
+    def _exists_otherwise(self) -> bool:
+        """Whether somebody else has created the table; false if that is not known."""
+        try:
+            table = self.base.catalog.load_table(self.base.name())
+        except Exception:
+            return False
+        return table.metadata.table_uuid != self.base.metadata.table_uuid

@@ -9,7 +9,7 @@ from pyiceberg.table import CreateTableTransaction, Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 
-from icestream.catalogs._pyiceberg.staging import stage, table_of
+from icestream.catalogs._pyiceberg.staging import metadata_of, stage, table_of
 from icestream.catalogs._pyiceberg.timeouts import limit_waits
 from icestream.catalogs.redaction import error_text
 from icestream.commit.change import Change
@@ -81,9 +81,10 @@ class TransactionLanding:
             for_append: The rows of the table are not needed. Then earlier writes of the
                 transaction may be missing, so that their manifests need not be written yet.
         """
-        if for_append and isinstance(self._transaction, JoinedTransaction):
-            return self._transaction.staged_metadata
-        return self._transaction.table_metadata
+        if isinstance(self._transaction, JoinedTransaction):
+            transaction = self._transaction
+            return transaction.staged_metadata if for_append else transaction.table_metadata
+        return metadata_of(self._transaction)
 
     def target(self, metadata: TableMetadata) -> WriteTarget:
         """The table for writers, with the changes staged so far."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.expressions.parser import parse
 from pyiceberg.table import Table
@@ -15,9 +16,10 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.types import LongType
 
 import icestream as ice
+from icestream.catalogs._pyiceberg.staging import table_of
 from icestream.commit.change import Change
-from icestream.commit.joined_transaction import JoinedChange, JoinedTransaction
-from tests.support.loads import BY_PART, batch, head_of, ids, ids_of, listing, make_table
+from icestream.commit.joined_transaction import JoinedChange, JoinedCreation, JoinedTransaction
+from tests.support.loads import BY_PART, SCHEMA, batch, head_of, ids, ids_of, listing, make_table
 from tests.support.stored import folder_of, referenced_files, stored_files
 
 
@@ -214,4 +216,21 @@ def test_the_last_append_costs_as_much_as_the_tenth(table: Table, appends: int) 
     assert costs[-1] <= 1.2 * costs[9]
     assert len(table.metadata.snapshots) == 2
     assert len(ids_of(table)) == appends + 4
+    assert _unused_files(table) == set()
+
+
+def test_a_table_is_created_with_its_rows_unless_another_one_exists(catalog: SqlCatalog) -> None:
+    def creation() -> JoinedCreation:
+        return JoinedCreation(table_of(catalog.create_table_transaction("db.new", SCHEMA)))
+
+    first, second = creation(), creation()
+    for transaction in (first, second):
+        ice.append(transaction, ids(0, 3))
+        ice.delete(transaction, "id = 1")
+    assert ids_of(first.commit_transaction().catalog.load_table("db.new")) == [0, 2]
+    with pytest.raises(CommitFailedException):
+        second.commit_transaction()
+    table = catalog.load_table("db.new")
+    assert ids_of(table) == [0, 2]
+    assert len(table.metadata.snapshots) == 1
     assert _unused_files(table) == set()

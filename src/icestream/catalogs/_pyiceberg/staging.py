@@ -3,18 +3,40 @@
 from __future__ import annotations
 
 import sys
-from typing import Protocol
+from operator import is_
+from typing import NamedTuple, Protocol
+from weakref import WeakKeyDictionary
 
 from pyiceberg.exceptions import ValidationException
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import (
+    AddSnapshotUpdate,
     AssertCurrentSchemaId,
     AssertRefSnapshotId,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+    TableRequirement,
+    TableUpdate,
     UpdatesAndRequirements,
+    update_table_metadata,
 )
 
 from icestream.errors import CommitConflictError, CommitError
+
+# Changes that do not refer to others by "the last one".
+_INDEPENDENT = (AddSnapshotUpdate, SetPropertiesUpdate, SetSnapshotRefUpdate)
+
+
+class _Known(NamedTuple):
+    """The table that results from some changes."""
+
+    base: TableMetadata
+    updates: tuple[TableUpdate, ...]
+    metadata: TableMetadata
+
+
+_known: WeakKeyDictionary[Transaction, _Known] = WeakKeyDictionary()
 
 
 class StagedHooks(Protocol):
@@ -89,7 +111,7 @@ class _StagedProducer:
 
     def _produced(self) -> UpdatesAndRequirements:
         try:
-            return self._hooks.produce(self._transaction.table_metadata)
+            return self._hooks.produce(metadata_of(self._transaction))
         except CommitConflictError as error:
             raise StagedConflictError(str(error)) from error
         except CommitError as error:
@@ -146,13 +168,48 @@ def stage(transaction: Transaction, hooks: StagedHooks) -> None:
     before = transaction._updates, transaction._requirements
     producer = _StagedProducer(hooks, transaction)
     try:
-        updates, requirements = hooks.lasting(transaction.table_metadata)
+        updates, requirements = hooks.lasting(metadata_of(transaction))
         if any(isinstance(r, AssertCurrentSchemaId) for r in transaction._requirements):
             requirements = ()  # An earlier change in the transaction asserts the schema.
-        transaction._stage(updates, requirements)
-        updates, requirements = producer._commit()
+        _add(transaction, updates, requirements)
+        _add(transaction, *producer._commit())
     except BaseException:
         transaction._updates, transaction._requirements = before
         raise
     transaction._register_snapshot_producer(producer)  # type: ignore[arg-type]
-    transaction._apply(updates, requirements)
+    transaction._apply(())  # commits, if the transaction does so after each change
+
+
+def metadata_of(transaction: Transaction) -> TableMetadata:
+    """The table with all changes of a transaction.
+
+    PyIceberg applies all changes anew each time, and the time for that grows with their number.
+    """
+    base, updates = transaction._table.metadata, transaction._updates
+    known = _known.get(transaction)
+    metadata, new = base, updates
+    if known is not None and known.base is base and _starts_with(updates, known.updates):
+        rest = updates[len(known.updates) :]
+        if all(isinstance(update, _INDEPENDENT) for update in rest):
+            metadata, new = known.metadata, rest
+    if new or metadata is base:
+        metadata = update_table_metadata(metadata, new)
+    _known[transaction] = _Known(base, updates, metadata)
+    return metadata
+
+
+def _add(
+    transaction: Transaction,
+    updates: tuple[TableUpdate, ...],
+    requirements: tuple[TableRequirement, ...],
+) -> None:
+    """Add changes to a transaction, with one requirement of each type, as PyIceberg does."""
+    for requirement in requirements:
+        requirement.validate(metadata_of(transaction))
+    transaction._updates += updates
+    types = {type(requirement) for requirement in transaction._requirements}
+    transaction._requirements += tuple(r for r in requirements if type(r) not in types)
+
+
+def _starts_with(updates: tuple[TableUpdate, ...], first: tuple[TableUpdate, ...]) -> bool:
+    return len(updates) >= len(first) and all(map(is_, updates, first))

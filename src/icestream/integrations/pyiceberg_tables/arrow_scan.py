@@ -65,43 +65,59 @@ class ArrowScan:
         self.schema = self._reading([]).schema
 
     def to_record_batches(
-        self, tasks: Iterable[FileScanTask], batch_size: int | None = None
+        self,
+        tasks: Iterable[FileScanTask],
+        batch_size: int | None = None,
+        order: Order | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Read tasks one batch at a time. Files are closed if the iteration ends early.
 
         Args:
             tasks: The files to read, from `DataScan.plan_files()`.
             batch_size: Maximum number of rows in a batch; that of the `ArrowScan` by default.
+            order: The order of batches; that of the `ArrowScan` by default.
         """
-        return iter(self._reading(tasks, batch_size))
+        return iter(self._reading(tasks, batch_size, order))
 
     def to_record_batches_streaming(
-        self, tasks: Iterable[FileScanTask], batch_size: int | None = None
+        self,
+        tasks: Iterable[FileScanTask],
+        batch_size: int | None = None,
+        order: Order | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """The same as `to_record_batches`, which streams as well.
 
         Args:
             tasks: The files to read, from `DataScan.plan_files()`.
             batch_size: Maximum number of rows in a batch; that of the `ArrowScan` by default.
+            order: The order of batches; that of the `ArrowScan` by default.
         """
-        return self.to_record_batches(tasks, batch_size)
+        return self.to_record_batches(tasks, batch_size, order)
 
-    def to_table(self, tasks: Iterable[FileScanTask]) -> pa.Table:
+    def to_table(self, tasks: Iterable[FileScanTask], *, short_strings: bool = False) -> pa.Table:
         """Read all rows of tasks into one table.
 
         Args:
             tasks: The files to read, from `DataScan.plan_files()`.
+            short_strings: Whether to return `string` instead of `large_string`, and likewise for
+                binary values and lists.
         """
-        return self._reading(tasks).to_table()
+        reading = self._reading(tasks)
+        return reading.to_short_table() if short_strings else reading.to_table()
 
-    def _reading(self, tasks: Iterable[FileScanTask], batch_size: int | None = None) -> EncodedScan:
+    def _reading(
+        self,
+        tasks: Iterable[FileScanTask],
+        batch_size: int | None = None,
+        order: Order | None = None,
+    ) -> EncodedScan:
         scan = Scan(
             None,
             splits=TaskSplits(self._request, tasks),
             context=self._request.context,
             memory=self._memory,
             batch_size=self._batch_size if batch_size is None else batch_size,
-            order=self._order,
+            order=order or self._order,
             policy=RetryPolicy(),
             limit=self._request.limit,
         )
@@ -132,7 +148,11 @@ class EncodedScan:
         return pa.RecordBatchReader.from_batches(self.schema, iter(self))
 
     def to_table(self) -> pa.Table:
-        """All rows, with strings of the types `string` and `binary`, as PyIceberg returns them."""
+        """All rows."""
+        return pa.Table.from_batches(iter(self), self.schema)
+
+    def to_short_table(self) -> pa.Table:
+        """All rows, with strings, binary values and lists of the types with 32-bit offsets."""
         short = pa.schema([field.with_type(_short(field.type)) for field in self._scan.schema])
         schema = self._encoded_schema(short)
         return pa.Table.from_batches(

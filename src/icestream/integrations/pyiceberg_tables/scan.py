@@ -108,7 +108,7 @@ class StreamingScan(DataScan):
 
         Memory: reading stays within the limit; the result comes on top.
         """
-        return self._reading(None, None, dictionary_columns).to_table()
+        return self._reading(None, None, dictionary_columns).to_short_table()
 
     def count(self) -> int:
         """The number of rows. Only files that may have other rows, or deleted ones, are read."""
@@ -223,7 +223,7 @@ class StreamingIncrementalScan(IncrementalAppendScan):
 
         Memory: reading stays within the limit; the result comes on top.
         """
-        return self._arrow_scan(None, None).to_table(self.plan_files())
+        return self._arrow_scan(None, None).to_table(self.plan_files(), short_strings=True)
 
     def _arrow_scan(self, batch_size: int | None, order: Order | None) -> ArrowScan:
         return ArrowScan(

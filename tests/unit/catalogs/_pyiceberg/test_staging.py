@@ -16,7 +16,7 @@ from pyiceberg.exceptions import (
     ValidationException,
 )
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
+from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AssertRefSnapshotId, SetPropertiesUpdate, UpdatesAndRequirements
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType
@@ -175,3 +175,33 @@ def test_a_second_branch_is_asserted_as_well(staged: Table) -> None:
         staging.stage(transaction, hooks)
     asserted = [r for r in transaction._requirements if isinstance(r, AssertRefSnapshotId)]
     assert [requirement.ref for requirement in asserted] == ["main", "b"]
+
+
+def test_the_table_of_a_transaction_is_what_pyiceberg_computes(staged: Table) -> None:
+    """`_updates`, `_table`: applied once each, instead of all anew for each look."""
+
+    def looks(transaction: Transaction) -> None:
+        ours, theirs = staging.metadata_of(transaction), transaction.table_metadata
+        times = {"last_updated_ms": 0}
+        assert ours.model_copy(update=times) == theirs.model_copy(update=times)
+
+    transaction = staged.transaction()
+    looks(transaction)
+    transaction.set_properties(a="1")
+    looks(transaction)
+    for name in ("b", "c"):
+        with transaction.update_schema() as update:
+            update.add_column(name, LongType())
+        transaction.set_properties(a=name)
+        looks(transaction)
+    transaction.update_snapshot().fast_append().commit()
+    looks(transaction)
+    transaction.update_snapshot().fast_append().commit()
+    looks(transaction)
+    assert len(staging.metadata_of(transaction).snapshots) == len(staged.snapshots()) + 2
+    before = staging.metadata_of(transaction)
+    assert staging.metadata_of(transaction) is before
+    transaction._updates = transaction._updates[:1]  # as PyIceberg does before it tries again
+    looks(transaction)
+    staged.refresh()
+    looks(transaction)
