@@ -18,6 +18,7 @@ import dlt
 import pyarrow as pa
 import pytest
 from dlt.common.configuration.container import Container
+from dlt.common.destination.exceptions import UnknownDestinationModule
 from dlt.common.libs.pyiceberg import get_iceberg_tables
 from dlt.common.pipeline import PipelineContext
 from dlt.common.wei import Wei
@@ -495,6 +496,20 @@ def test_one_line_of_configuration_redirects_a_pipeline_that_has_data(
     assert [r["id"] for r in _rows(back)] == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"memory": "many"}, r"destination\.filesystem\.memory 'many' is not a size"),
+        ({"parallel_tables": 0}, r"parallel_tables is 0: give 1 or more"),
+    ],
+)
+def test_a_wrong_setting_is_refused_before_the_first_step(
+    folder: Path, options: dict[str, Any], error: str
+) -> None:
+    with pytest.raises(PipelineStepFailed, match=error):
+        lake(folder, **options).run(_orders([{"id": 1}]))
+
+
 def test_dlt_falls_back_to_its_own_destination_without_a_message(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -502,6 +517,9 @@ def test_dlt_falls_back_to_its_own_destination_without_a_message(
     monkeypatch.setenv("DESTINATION__FILESYSTEM__DESTINATION_TYPE", "icestream.missing.filesystem")
     pipeline = dlt.pipeline("shop", destination="filesystem", pipelines_dir=str(folder / "state"))
     assert pipeline.destination.destination_type == "dlt.destinations.filesystem"
+    monkeypatch.setenv("DESTINATION__LAKE__DESTINATION_TYPE", "icestream.missing.filesystem")
+    with pytest.raises(UnknownDestinationModule, match="icestream"):
+        dlt.pipeline("shop", destination="lake", pipelines_dir=str(folder / "state"))
 
 
 @pytest.mark.slow
