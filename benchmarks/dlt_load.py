@@ -3,11 +3,15 @@
 A dlt pipeline with the destination `filesystem` loads numbers in 400 columns into an Iceberg table,
 once with dlt's own writer and once with icestream's. Each pipeline runs whole in a memory cgroup
 with a hard limit. "processes" is the peak of its memory, sampled five times a second.
+
+With `--upsert`, a pipeline first loads 200,000 rows of three columns, and then upserts 10,000 rows,
+of which half are new. Only the upsert is measured.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import subprocess
@@ -43,18 +47,47 @@ def main() -> None:
     parser.add_argument(
         "--root", type=Path, default=REPOSITORY / ".bench" / "dlt_load", help="folder for data"
     )
+    parser.add_argument("--upsert", action="store_true", help="measure an upsert instead")
     parser.add_argument("--writer", choices=WRITERS, default=None, help=argparse.SUPPRESS)
     options = parser.parse_args()
     rows = parse_bytes(options.scale, name="scale") // (COLUMNS * 8)
     if options.writer is not None:
-        run_pipeline(options.root, options.writer, options.memory, rows)
+        pipeline = _pipeline(options.root, options.writer, options.memory)
+        if options.upsert:
+            print(json.dumps(run_upsert(pipeline)))
+        else:
+            pipeline.run(_batches(rows), table_name="numbers", table_format="iceberg")
+        return
+    if options.upsert:
+        print_table(["writer", "CPU-s", "snapshots"], [_upserted(options, w) for w in WRITERS])
         return
     results = [_measured(options, writer, rows) for writer in WRITERS]
     print_table(["writer", "exit", "rows", "seconds", "CPU-s", "processes-MB", "kills"], results)
 
 
-def run_pipeline(folder: Path, writer: str, memory: str, rows: int) -> None:
-    """Load the rows in this process."""
+def run_upsert(pipeline: Any) -> list[float]:
+    """Load and upsert in this process, and return the CPU time and the snapshots of the upsert."""
+    from dlt.common.libs.pyiceberg import get_iceberg_tables
+
+    def load(start: int, stop: int, value: int, disposition: Any) -> int:
+        ids = range(start, stop)
+        columns = {"id": ids, "value": [value] * len(ids), "text": [f"text {n}" for n in ids]}
+        pipeline.run(
+            pa.table({name: pa.array(values) for name, values in columns.items()}),
+            table_name="numbers",
+            table_format="iceberg",
+            primary_key="id",
+            write_disposition=disposition,
+        )
+        return len(get_iceberg_tables(pipeline)["numbers"].metadata.snapshots)
+
+    before = load(0, 200_000, 1, "append")
+    started = time.process_time()
+    after = load(195_000, 205_000, 2, {"disposition": "merge", "strategy": "upsert"})
+    return [time.process_time() - started, after - before]
+
+
+def _pipeline(folder: Path, writer: str, memory: str) -> Any:
     import dlt
 
     if writer == "icestream":
@@ -63,10 +96,9 @@ def run_pipeline(folder: Path, writer: str, memory: str, rows: int) -> None:
         destination: Any = filesystem(f"file://{folder}/lake", memory=memory)
     else:
         destination = dlt.destinations.filesystem(f"file://{folder}/lake")
-    pipeline = dlt.pipeline(
+    return dlt.pipeline(
         "wide", destination=destination, dataset_name="raw", pipelines_dir=str(folder / "state")
     )
-    pipeline.run(_batches(rows), table_name="numbers", table_format="iceberg")
 
 
 def _batches(rows: int) -> Iterator[pa.Table]:
@@ -78,7 +110,8 @@ def _batches(rows: int) -> Iterator[pa.Table]:
         yield pa.table([pa.array(range(start, start + count)), *columns], ["id", *names])
 
 
-def _measured(options: argparse.Namespace, writer: str, rows: int) -> list[str]:
+def _command(options: argparse.Namespace, writer: str) -> tuple[list[str], dict[str, str]]:
+    """A command that runs the pipeline in an empty folder, and its environment."""
     shutil.rmtree(options.root, ignore_errors=True)
     options.root.mkdir(parents=True)
     command = [sys.executable, "-m", "benchmarks.dlt_load", "--writer", writer]
@@ -89,6 +122,21 @@ def _measured(options: argparse.Namespace, writer: str, rows: int) -> list[str]:
         "RUNTIME__LOG_LEVEL": "CRITICAL",
         "LOAD__DELETE_COMPLETED_JOBS": "true",
     }
+    return command, os.environ | settings
+
+
+def _upserted(options: argparse.Namespace, writer: str) -> list[str]:
+    command, environment = _command(options, writer)
+    output = subprocess.check_output(
+        [*command, "--upsert"], cwd=REPOSITORY, env=environment, text=True
+    )
+    shutil.rmtree(options.root)
+    seconds, snapshots = json.loads(output.splitlines()[-1])
+    return [writer, f"{seconds:.1f}", str(snapshots)]
+
+
+def _measured(options: argparse.Namespace, writer: str, rows: int) -> list[str]:
+    command, environment = _command(options, writer)
     began, before = time.monotonic(), os.times()
     peaks = [0]
     with memory_group(parse_bytes(options.limit, name="limit")) as group:
@@ -98,7 +146,7 @@ def _measured(options: argparse.Namespace, writer: str, rows: int) -> list[str]:
         done = subprocess.run(
             command,
             cwd=REPOSITORY,
-            env=os.environ | settings,
+            env=environment,
             capture_output=True,
             text=True,
             preexec_fn=group.join,

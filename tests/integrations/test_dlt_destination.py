@@ -20,7 +20,7 @@ from icestream.integrations import dlt_destination
 from tests.integrations.dlt_orders import ROWS, catalog, orders, pipeline, settings
 from tests.support.process import REPOSITORY
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]  # The destination is deprecated.
 
 
 @pytest.fixture

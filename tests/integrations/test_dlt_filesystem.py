@@ -18,11 +18,13 @@ import dlt
 import pyarrow as pa
 import pytest
 from dlt.common.configuration.container import Container
+from dlt.common.destination.exceptions import UnknownDestinationModule
 from dlt.common.libs.pyiceberg import get_iceberg_tables
 from dlt.common.pipeline import PipelineContext
 from dlt.common.wei import Wei
 from dlt.destinations.adapters import iceberg_adapter, iceberg_partition
 from dlt.pipeline.exceptions import PipelineStepFailed
+from dlt.pipeline.helpers import pipeline_drop
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
@@ -151,6 +153,7 @@ def test_all_types_are_appended_and_replaced_as_one_snapshot_for_each_load(
     assert {r["_dlt_load_id"] for r in _table(shop).scan().to_arrow().to_pylist()} == {loads[2]}
 
 
+@pytest.mark.slow
 def test_several_files_become_one_snapshot_inside_the_limit(
     folder: Path, monkeypatch: pytest.MonkeyPatch, reports: Reports
 ) -> None:
@@ -254,7 +257,9 @@ def test_an_upsert_replaces_the_nested_rows_of_the_rows_it_updates(
     assert len(reports) == 12
 
 
-@pytest.mark.parametrize("flag", [{"gone": True}, {"gone": "2024-01-01"}])
+@pytest.mark.parametrize(
+    "flag", [{"gone": True}, pytest.param({"gone": "2024-01-01"}, marks=pytest.mark.slow)]
+)
 def test_flagged_rows_delete_with_their_nested_rows(
     shop: dlt.Pipeline, flag: dict[str, Any]
 ) -> None:
@@ -376,7 +381,14 @@ def test_partition_hints_and_table_properties_apply_to_new_tables(
         shop.abort_packages()
 
 
-@pytest.mark.parametrize("disposition", ["append", "replace", UPSERT], ids=str)
+@pytest.mark.parametrize(
+    "disposition",
+    [
+        pytest.param("append", marks=pytest.mark.slow),
+        pytest.param("replace", marks=pytest.mark.slow),
+        pytest.param(UPSERT, id="upsert"),
+    ],
+)
 def test_new_columns_evolve_the_table_in_the_same_snapshot(
     shop: dlt.Pipeline, disposition: Any
 ) -> None:
@@ -415,6 +427,7 @@ def test_new_columns_evolve_the_table_in_the_same_snapshot(
     assert len(_table(shop, "t").schemas()) == 3
 
 
+@pytest.mark.slow
 def test_a_source_without_rows_creates_the_table(shop: dlt.Pipeline) -> None:
     data = pa.table({"id": pa.array([], pa.int64()), "at": pa.array([], pa.timestamp("us", "UTC"))})
     shop.run(_orders(data))
@@ -442,6 +455,7 @@ def test_other_tables_stay_dlts_own(shop: dlt.Pipeline, folder: Path) -> None:
         assert any((folder / "lake" / "raw" / name).iterdir())
 
 
+@pytest.mark.slow
 def test_the_table_format_can_be_the_destinations_default(folder: Path) -> None:
     shop = lake(folder, preferred_table_format="iceberg")
     shop.run([1, 2, 3], table_name="numbers", write_disposition="merge", primary_key="value")
@@ -482,6 +496,67 @@ def test_one_line_of_configuration_redirects_a_pipeline_that_has_data(
     assert [r["id"] for r in _rows(back)] == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"memory": "many"}, r"destination\.filesystem\.memory 'many' is not a size"),
+        ({"parallel_tables": 0}, r"parallel_tables is 0: give 1 or more"),
+    ],
+)
+def test_a_wrong_setting_is_refused_before_the_first_step(
+    folder: Path, options: dict[str, Any], error: str
+) -> None:
+    with pytest.raises(PipelineStepFailed, match=error):
+        lake(folder, **options).run(_orders([{"id": 1}]))
+
+
+def test_dlt_falls_back_to_its_own_destination_without_a_message(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The guide says so, and shows how to check. If this changes, correct the guide.
+    monkeypatch.setenv("DESTINATION__FILESYSTEM__DESTINATION_TYPE", "icestream.missing.filesystem")
+    pipeline = dlt.pipeline("shop", destination="filesystem", pipelines_dir=str(folder / "state"))
+    assert pipeline.destination.destination_type == "dlt.destinations.filesystem"
+    monkeypatch.setenv("DESTINATION__LAKE__DESTINATION_TYPE", "icestream.missing.filesystem")
+    with pytest.raises(UnknownDestinationModule, match="icestream"):
+        dlt.pipeline("shop", destination="lake", pipelines_dir=str(folder / "state"))
+
+
+@pytest.mark.slow
+def test_tables_of_dlt_get_rows_of_the_same_types(folder: Path) -> None:
+    moment = datetime.datetime(2024, 1, 2, 3, 4, 5)
+    arrays = {
+        "nanoseconds": pa.array([moment], pa.timestamp("ns")),
+        "oslo": pa.array([moment], pa.timestamp("us", "Europe/Oslo")),
+        "byte": pa.array([1], pa.int8()),
+        "words": pa.array([["a"]], pa.list_(pa.large_string())),
+        "code": pa.array(["a"]).dictionary_encode(),
+        "things": pa.array([[{"a": 1}]]),
+        "half": pa.array([1.5], pa.float16()),
+        "day": pa.array([moment.date()], pa.date64()),
+        "time": pa.array([moment.time()], pa.time32("ms")),
+        "map": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64())),
+        "long": pa.array([Decimal("1.5")], pa.decimal256(60, 2)),
+        "fixed": pa.array([b"0123456789abcdef"], pa.binary(16)),
+        "unsigned": pa.array([1], pa.uint32()),
+    }
+    schemas = []
+    theirs = dlt.destinations.filesystem(f"file://{folder}/lake")
+    for destination in (theirs, filesystem(f"file://{folder}/lake")):
+        shop = dlt.pipeline(
+            "shop",
+            destination=destination,
+            dataset_name="raw",
+            pipelines_dir=str(folder / "state"),
+        )
+        shop.run(_orders(pa.table(arrays), primary_key=None))
+        schemas.append({f.name: str(f.field_type) for f in _table(shop).schema().fields})
+    # dlt stores unsigned 32-bit integers as int, which has no room for the larger half of them.
+    assert schemas[1] == {**schemas[0], "unsigned": "long"}
+    rows = _table(shop).scan().to_arrow().to_pylist()
+    assert rows[0] == rows[1]
+
+
 def test_a_load_whose_answer_was_lost_is_not_loaded_twice(
     shop: dlt.Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -516,6 +591,7 @@ def test_a_killed_load_is_complete_and_not_doubled_after_the_next_run(
     assert len(_loads(shop)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Delete operation did not match any records")  # PyIceberg's
 def test_a_persistent_catalog_of_dlts_configuration_has_the_tables(
     folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -540,12 +616,30 @@ def test_a_persistent_catalog_of_dlts_configuration_has_the_tables(
     there.close()
 
 
-@pytest.mark.parametrize("refresh", ["drop_sources", "drop_resources", "drop_data"])
+@pytest.mark.parametrize(
+    "refresh",
+    [
+        pytest.param("drop_sources", marks=pytest.mark.slow),
+        "drop_resources",
+        pytest.param("drop_data", marks=pytest.mark.slow),
+    ],
+)
 def test_refresh_empties_the_tables_before_the_load(shop: dlt.Pipeline, refresh: Any) -> None:
     shop.run(_orders([{"id": n, "tags": [n]} for n in range(3)]), write_disposition=UPSERT)
     shop.run(_orders([{"id": 7, "tags": [7]}]), write_disposition=UPSERT, refresh=refresh)
     assert _rows(shop) == [{"id": 7}]
     assert _rows(shop, "orders__tags") == [{"value": 7}]
+
+
+@pytest.mark.slow
+def test_dropping_a_resource_drops_its_tables(shop: dlt.Pipeline, folder: Path) -> None:
+    shop.run([_orders([{"id": 1, "tags": [1]}]), _orders([{"id": 2}], name="other")])
+    pipeline_drop(shop, resources=["orders"])()
+    assert get_iceberg_tables(shop).keys() == {"other"}
+    assert not list((folder / "lake/raw").glob("orders*/**/*.parquet"))
+    shop.run(_orders([{"id": 3, "tags": [3]}]), write_disposition=UPSERT)
+    assert _rows(shop) == [{"id": 3}]
+    assert _rows(shop, "orders__tags") == [{"value": 3}]
 
 
 def test_state_and_schema_are_restored_from_the_lake(shop: dlt.Pipeline, folder: Path) -> None:
@@ -575,6 +669,7 @@ def test_a_dataset_reads_the_newest_metadata(shop: dlt.Pipeline, folder: Path) -
     assert f"iceberg_scan('{location}'" in select
 
 
+@pytest.mark.slow
 def test_tables_on_s3_are_written_with_dlts_credentials(folder: Path) -> None:
     with s3_server() as endpoint:
         credentials = {

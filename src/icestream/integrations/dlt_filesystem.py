@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from icestream.errors import MissingExtraError
+from icestream.errors import InvalidArgumentError, MissingExtraError
 
 try:
     import dlt.destinations
@@ -48,7 +48,7 @@ except ModuleNotFoundError as error:
     raise MissingExtraError("dlt is not installed: pip install 'icestream[dlt]'") from error
 
 from icestream.integrations.dlt_table_load import IcestreamLoadJob, TableHints
-from icestream.memory.budget import DEFAULT_MEMORY
+from icestream.memory.budget import DEFAULT_MEMORY, parse_bytes
 
 
 @configspec
@@ -59,6 +59,18 @@ class FilesystemConfiguration(FilesystemDestinationClientConfiguration):
     """Maximum number of bytes that the Iceberg tables of a load hold, all together."""
     parallel_tables: int = 1
     """Number of Iceberg tables that are loaded at the same time; each gets its part of `memory`."""
+
+    def on_resolved(self) -> None:
+        """Check the values.
+
+        Raises:
+            InvalidArgumentError: If one is wrong.
+        """
+        parse_bytes(self.memory, name="destination.filesystem.memory")
+        if self.parallel_tables < 1:
+            raise InvalidArgumentError(
+                f"destination.filesystem.parallel_tables is {self.parallel_tables}: give 1 or more"
+            )
 
     @resolve_type("credentials")  # dlt wants it repeated in each subclass
     def resolve_credentials_type(self) -> type[CredentialsConfiguration]:
@@ -158,11 +170,14 @@ class filesystem(dlt.destinations.filesystem):  # noqa: N801  # dlt's name
         self,
         bucket_url: str | None = None,
         *,
-        memory: str | None = None,
+        memory: int | str | None = None,
         parallel_tables: int | None = None,
         **options: Any,
     ) -> None:
-        ours = {"memory": memory, "parallel_tables": parallel_tables}
+        ours = {
+            "memory": None if memory is None else str(memory),
+            "parallel_tables": parallel_tables,
+        }
         options.update({name: value for name, value in ours.items() if value is not None})
         super().__init__(bucket_url, **options)  # type: ignore[arg-type]
 

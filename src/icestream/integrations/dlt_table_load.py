@@ -311,7 +311,7 @@ class _Turns:
     def take(self, most: int) -> Iterator[None]:
         """Wait until fewer than this number of jobs run."""
         with self._changed:
-            self._changed.wait_for(lambda: self._running < max(1, most))
+            self._changed.wait_for(lambda: self._running < most)
             self._running += 1
         try:
             yield
