@@ -6,19 +6,22 @@ A block of `python` or `console` is run. Comments in HTML, which readers do not 
     ...
     -->
     <!-- not run: a cluster's address -->      the block that follows needs something else
+    <!-- output -->           the block that follows is what the block before it prints
+
+`python -m tests.docs.run_documents --update FOLDER DOCUMENT ...` writes these outputs.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted(
     str(path.relative_to(REPOSITORY))
-    for pattern in ("README.md", "docs/*.md", "docs/guides/*.md")
+    for pattern in ("README.md", "docs/*.md", "docs/guides/*.md", "docs/tasks/*.md")
     for path in REPOSITORY.glob(pattern)
 )
 # Their blocks start Spark, which takes minutes: run by make test-long.
@@ -28,6 +31,7 @@ SHELLS = ("console", "bash", "sh", "shell")
 _PART = re.compile(
     r"^<!-- run first\n(?P<first>.*?)^-->"
     r"|^<!-- not run: (?P<reason>.*?) -->\s*\n(?=\s*```)"
+    r"|^<!-- output -->\n```text\n(?P<output>.*?)^```"
     r"|^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<code>.*?)^(?P=indent)```",
     re.DOTALL | re.MULTILINE,
 )
@@ -42,12 +46,14 @@ class Block:
         code: What it says.
         line: Where it begins.
         reason: Why it is not run; None if it is.
+        output: What the document says that it prints; None if it says nothing.
     """
 
     language: Literal["python", "console"]
     code: str
     line: int
     reason: str | None = None
+    output: str | None = None
 
     def commands(self) -> list[str]:
         """The lines of a console block, without comments; those that go on are joined."""
@@ -65,7 +71,9 @@ def blocks_of(text: str) -> list[Block]:
         if match["reason"] is not None:
             reason = match["reason"].strip()
             continue
-        if match["first"] is not None:
+        if match["output"] is not None:
+            blocks[-1] = replace(blocks[-1], output=match["output"])
+        elif match["first"] is not None:
             blocks.append(Block("python", match["first"], line))
         elif match["language"] == "python":
             code = re.sub(f"^{match['indent']}", "", match["code"], flags=re.MULTILINE)
@@ -74,3 +82,20 @@ def blocks_of(text: str) -> list[Block]:
             blocks.append(Block("console", match["code"], line, reason))
         reason = None
     return blocks
+
+
+def comparable(output: str) -> str:
+    """An output without what differs from run to run: measurements and snapshot ids."""
+    text = re.sub(r"\d[\d.,]*(?= (?:[kMG]?B|seconds|s|ms)\b)", "#", output)
+    return re.sub(r"\b\d{15,}\b", "#", text)
+
+
+def with_outputs(text: str, outputs: list[str]) -> str:
+    """A document with new outputs, in the order of its blocks of output."""
+    new = iter(outputs)
+    return re.sub(
+        r"^<!-- output -->\n```text\n.*?^```",
+        lambda _: f"<!-- output -->\n```text\n{next(new)}```",
+        text,
+        flags=re.DOTALL | re.MULTILINE,
+    )

@@ -1,8 +1,9 @@
 """Run the code of documents, as their reader would: one process, one catalog, one Spark.
 
-    python -m tests.docs.run_documents FOLDER DOCUMENT ...
+    python -m tests.docs.run_documents [--update] FOLDER DOCUMENT ...
 
-Writes `results.json` into the folder: for each document what failed, by line.
+Writes `results.json` into the folder: for each document what failed, by line. With `--update`, the
+outputs that the documents show are written anew.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from tests.docs.documents import REPOSITORY, Block, blocks_of
+from tests.docs.documents import REPOSITORY, Block, blocks_of, comparable, with_outputs
 
 _SHELL_SIGNS = ("|", ">", "$(", "&&", ";")
 ORDERS = 1_800
 
 
-def main(folder: Path, documents: list[str]) -> None:
+def main(folder: Path, documents: list[str], *, update: bool = False) -> None:
     _configure(folder)
     results: dict[str, Any] = {}
     for name in documents:
@@ -36,7 +37,14 @@ def main(folder: Path, documents: list[str]) -> None:
         os.chdir(work)
         _fresh_tables()
         started = time.monotonic()
-        failed = _run(name, blocks_of((REPOSITORY / name).read_text()))
+        outputs: list[str] | None = [] if update else None
+        text = (REPOSITORY / name).read_text()
+        environment = dict(os.environ)
+        failed = _run(name, blocks_of(text), outputs)
+        os.environ.clear()
+        os.environ.update(environment)
+        if outputs and not failed:
+            (REPOSITORY / name).write_text(with_outputs(text, outputs))
         _stop_streams()
         results[name] = {"failed": failed, "seconds": round(time.monotonic() - started, 1)}
         (folder / "results.json").write_text(json.dumps(results))
@@ -101,31 +109,42 @@ def _fresh_tables() -> None:
             ice.append(table, rows.slice(start, 600))
 
 
-def _run(name: str, blocks: list[Block]) -> list[str]:
-    """What failed; after that the rest of the document is not tried."""
+def _run(name: str, blocks: list[Block], outputs: list[str] | None = None) -> list[str]:
+    """What failed; after that the rest of the document is not tried.
+
+    Args:
+        name: The document.
+        blocks: Its blocks.
+        outputs: Where to add the outputs that it shows, instead of comparing them.
+    """
     names: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks:
         if block.reason is not None:
             continue
         try:
             if block.language == "python":
-                _run_python(name, block, names)
+                printed = _run_python(name, block, names)
             else:
-                for command in block.commands():
-                    _run_command(command)
+                printed = "".join(_run_command(command) for command in block.commands())
+            if block.output is not None and outputs is not None:
+                outputs.append(printed)
+            elif block.output is not None:
+                assert comparable(printed) == comparable(block.output), f"it prints:\n{printed}"
         except BaseException:
             return [f"{name}, line {block.line}:\n{block.code}\n{traceback.format_exc()}"]
     return []
 
 
-def _run_python(name: str, block: Block, names: dict[str, Any]) -> None:
+def _run_python(name: str, block: Block, names: dict[str, Any]) -> str:
+    """Run a block, and return what it prints."""
     code = compile("\n" * (block.line - 1) + block.code, name, "exec")
-    with contextlib.redirect_stdout(io.StringIO()):
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(code, names)
+    return printed.getvalue()
 
 
-def _run_command(command: str) -> None:
-    """In this process if it is `icestream` alone, else by bash."""
+def _run_command(command: str) -> str:
+    """Run a command and return what it prints: `icestream` alone in this process, else by bash."""
     if command.startswith("icestream ") and not any(sign in command for sign in _SHELL_SIGNS):
         from click.testing import CliRunner
 
@@ -133,9 +152,10 @@ def _run_command(command: str) -> None:
 
         done = CliRunner().invoke(cli, shlex.split(command)[1:])
         assert done.exit_code == 0, f"{command}: {done.exit_code}\n{done.output}"
-        return
+        return done.stdout
     ran = subprocess.run(["bash", "-c", f"set -eo pipefail; {command}"], capture_output=True)
     assert ran.returncode == 0, f"{command}: {ran.returncode}\n{ran.stderr.decode()}"
+    return ran.stdout.decode()
 
 
 def _stop_streams() -> None:
@@ -149,4 +169,5 @@ def _stop_streams() -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]).resolve(), sys.argv[2:])
+    arguments = [each for each in sys.argv[1:] if each != "--update"]
+    main(Path(arguments[0]).resolve(), arguments[1:], update="--update" in sys.argv)

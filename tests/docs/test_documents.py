@@ -11,7 +11,15 @@ from typing import Any
 
 import pytest
 
-from tests.docs.documents import DOCUMENTS, REPOSITORY, SPARK_DOCUMENTS, Block, blocks_of
+from tests.docs.documents import (
+    DOCUMENTS,
+    REPOSITORY,
+    SPARK_DOCUMENTS,
+    Block,
+    blocks_of,
+    comparable,
+    with_outputs,
+)
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -124,6 +132,47 @@ def test_a_block_that_fails_is_told_by_its_line(tmp_path: Path) -> None:
     assert 'File "some.md", line 7' in failed
     assert "ZeroDivisionError" in failed
     assert _run("some.md", [Block("python", "1 / 0\n", 7, "it fails")]) == []
+
+
+_WITH_OUTPUT = """
+```python
+print("some text")
+```
+
+<!-- output -->
+```text
+some text
+```
+"""
+
+
+def test_an_output_belongs_to_the_block_before_it() -> None:
+    assert blocks_of(_WITH_OUTPUT) == [
+        Block("python", 'print("some text")\n', 3, output="some text\n")
+    ]
+
+
+def test_a_block_that_prints_something_else_fails() -> None:
+    from tests.docs.run_documents import _run
+
+    assert _run("some.md", blocks_of(_WITH_OUTPUT)) == []
+    (failed,) = _run("some.md", [Block("python", "print(2)\n", 7, output="1\n")])
+    assert "it prints:\n2" in failed
+
+
+def test_outputs_are_written_into_the_document() -> None:
+    from tests.docs.run_documents import _run
+
+    outputs: list[str] = []
+    stale = _WITH_OUTPUT.replace("\nsome text\n", "\nold\\1\n")
+    assert _run("some.md", blocks_of(stale), outputs) == []
+    assert with_outputs(stale, outputs) == _WITH_OUTPUT
+
+
+def test_outputs_are_compared_without_measurements_and_snapshot_ids() -> None:
+    assert comparable("held 4.4 MB in 0.3 s") == comparable("held 1,204 MB in 12 s")
+    assert comparable("snapshot 4815162342481516234") == comparable("snapshot 1234567890123456789")
+    assert comparable("3 rows") != comparable("4 rows")
 
 
 def test_every_path_in_the_architecture_exists() -> None:

@@ -41,7 +41,7 @@ def test_a_docstring_that_is_cut_off_fails_the_build() -> None:
     assert "docstring_options:\n              warnings: true" in MKDOCS.read_text()
 
 
-def test_the_docstrings_become_tables_of_arguments(site: Path) -> None:
+def test_the_docstrings_become_lists_of_arguments(site: Path) -> None:
     page = (site / "reference" / "read" / "index.html").read_text()
     assert "Maximum number of rows in a batch" in page
 
