@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from dataclasses import fields
 
 import pytest
 import yaml
 
 import icestream as ice
+from icestream.pipeline.reports.run_report import LoadOutcome
 from tests.docs.documents import REPOSITORY, blocks_of
 
 PAGE = REPOSITORY / "docs" / "guides" / "schedulers.md"
@@ -25,6 +27,7 @@ def test_the_example_of_a_scheduler_compiles_and_uses_names_that_exist(scheduler
     (code,) = (b.code for b in blocks if scheduler in b.code and b.code.startswith("# "))
     compile(code, scheduler, "exec")
     assert set(re.findall(r"\bice\.(\w+)", code)) <= set(ice.__all__)
+    assert set(re.findall(r"\bload\.(\w+)", code)) <= {each.name for each in fields(LoadOutcome)}
 
 
 def test_the_line_of_the_crontab_is_a_command() -> None:

@@ -99,6 +99,14 @@ def test_a_dataset_has_the_rows_and_columns_of_the_scan(table: Table) -> None:
     assert dataset.limit(7).count() == 7
 
 
+def test_tasks_apply_masks_and_transforms(table: Table) -> None:
+    first_two = ice.ray.read(
+        table, mask={"name": "null"}, transform=lambda batch: batch.slice(0, 2), memory=_MEMORY
+    )
+    assert first_two.count() < _ROWS
+    assert {row["name"] for row in first_two.iter_rows()} == {None}
+
+
 def test_an_empty_scan_keeps_its_columns(table: Table) -> None:
     dataset = ice.ray.read(table, where="id < 0", memory=_MEMORY)
     assert dataset.schema().names == ["id", "name"]

@@ -45,6 +45,12 @@ def stream(place: tuple[str, str, str], options: dict[str, Any]) -> dict[str, An
     }
 
 
+def wide(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A transform whose results are ten times as large as its batches."""
+    text = pa.array(["x" * 500], pa.string()).take(pa.array([0] * batch.num_rows, pa.int64()))
+    return batch.append_column("text", text)
+
+
 def stream_with_pyiceberg(place: tuple[str, str, str]) -> int:
     """Read a table batch by batch as PyIceberg does; return the rows."""
     rows = 0

@@ -55,6 +55,28 @@ def test_millions_of_deleted_positions_of_one_file_are_read_in_the_limit(shapes)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"transform": measured_scan.wide},
+        {"transform": "SELECT *, repeat('x', 500) AS text FROM batch"},
+        {"mask": {}},  # of all columns
+    ],
+    ids=["function", "sql", "hash"],
+)
+def test_masks_and_transforms_stay_in_the_limit(shapes, options):
+    limit_bytes = 64 * _MB
+    place = shapes.place("events_parquet", 500_000)
+    names = shapes.table(place).schema().column_names
+    if "mask" in options:
+        options = {"mask": dict.fromkeys(names, "hash")}
+    report = measured(place, memory=limit_bytes, **options)
+    assert report.result["rows"] == 500_000
+    assert report.result["peak_bytes_held"] <= limit_bytes
+    assert report.peak_rss_growth_bytes <= limit_bytes + _BESIDE_BYTES
+
+
+@pytest.mark.slow
 def test_footers_of_files_that_were_read_are_let_go(shapes):
     """Files of 200 columns and 10 row groups: a footer takes 2 MB as Arrow holds it."""
     limit_bytes = 32 * _MB

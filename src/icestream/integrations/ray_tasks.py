@@ -149,7 +149,10 @@ def _decoded_bytes(splits: Sequence[Split]) -> int:
 
 
 def _metadata(splits: Sequence[Split]) -> BlockMetadata:
+    context = splits[0].context
     exact = not any(split.filtered or split.deletes for split in splits)
+    if context.reshape is not None and context.reshape.transform is not None:
+        exact = False
     return BlockMetadata(
         num_rows=sum(split.rows for split in splits) if exact else None,
         size_bytes=_decoded_bytes(splits),

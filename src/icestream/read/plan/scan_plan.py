@@ -123,7 +123,7 @@ class TaskSplits:
 def _splits(request: ScanRequest, files: Iterable[PlannedFile]) -> Iterator[Split]:
     """Splits of files, until they contain as many rows as the limit."""
     rows_left = request.limit
-    if request.context.reshape is not None:
+    if request.context.reshape is not None and request.context.reshape.transform is not None:
         rows_left = None  # A transform may drop rows.
     values = _PartitionValues(request)
     for planned in files:

@@ -33,6 +33,7 @@ Mask = Literal["hash", "null"] | Callable[[pa.Array], pa.Array]
 Transform = str | Callable[[pa.RecordBatch], Any]
 
 VIEW = "batch"
+_HASHED_ROWS = 8_192
 _LEAST_QUERY_BYTES = 16 << 20  # With less, DuckDB can't sort.
 
 
@@ -256,15 +257,21 @@ class _Query:
 
 def _mask(mask: Any) -> Callable[[pa.Array], Any]:
     if mask == "hash":
-        return _digests
+        return _hashed
     if mask == "null":
         return lambda values: pa.nulls(len(values), values.type)
     function: Callable[[pa.Array], Any] = mask
     return function
 
 
-def _digests(values: pa.Array) -> pa.Array:
+def _hashed(values: pa.Array) -> pa.Array:
     """SHA-256 of each value as text, in hexadecimal. Nulls stay null."""
+    # Objects of Python are large, so only a few rows become objects at a time.
+    pieces = [values.slice(n, _HASHED_ROWS) for n in range(0, len(values), _HASHED_ROWS)]
+    return pa.concat_arrays([_digests(piece) for piece in pieces or [values]])
+
+
+def _digests(values: pa.Array) -> pa.Array:
     values = values.storage if isinstance(values, pa.ExtensionArray) else values
     kind = values.type
     if not (pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)):
