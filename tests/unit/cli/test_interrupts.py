@@ -79,25 +79,6 @@ def test_one_while_modules_are_imported_gives_one_line() -> None:
     assert (done.returncode, done.stderr) == (130, "icestream: interrupted\n")
 
 
-def test_a_process_has_one_handler_of_signals(monkeypatch: pytest.MonkeyPatch) -> None:
-    pyspark = pytest.importorskip("pyspark.sql")
-    from icestream.spark.setup import spark_session
-
-    def own(*_: object) -> None: ...
-
-    class Builder:
-        def getOrCreate(self) -> object:  # noqa: N802
-            signal.signal(signal.SIGINT, lambda *_: None)  # as PySpark does
-            return pyspark
-
-    before = signal.signal(signal.SIGINT, own)
-    try:
-        assert spark_session._build(Builder(), {}) is pyspark
-        assert signal.getsignal(signal.SIGINT) is own
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def test_quiet_commands_print_no_warnings(capsys: pytest.CaptureFixture[str]) -> None:
     warnings = _Warnings(Interrupts())
     record = logging.LogRecord("x", logging.WARNING, "", 0, "slow: %s", ("disk",), None)

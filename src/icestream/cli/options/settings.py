@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -82,7 +83,7 @@ class Settings:
         try:
             yield
         except (KeyboardInterrupt, SystemExit) as stop:
-            stop.add_note(_after_interrupt(table, before, version))
+            stop.add_note(_after_interrupt(table, before, version, self.catalog))
             raise
 
     @contextmanager
@@ -121,15 +122,16 @@ def _snapshots(catalog: Catalog, name: str) -> set[int] | None:
     return {each.snapshot_id for each in catalog.load_table(name).metadata.snapshots}
 
 
-def _after_interrupt(table: Table, before: set[int], version: str) -> str:
+def _after_interrupt(table: Table, before: set[int], version: str, catalog: str | None) -> str:
     name = ".".join(table.name())
+    look = shlex.join(["icestream", "tables", name, *(["--catalog", catalog] if catalog else [])])
     try:
         now = table.refresh().metadata.snapshots
     except Exception:
-        return f"could not find out whether {name} has changed: see `icestream tables {name}`"
+        return f"could not find out whether {name} has changed: see `{look}`"
     new = [str(each.snapshot_id) for each in now if each.snapshot_id not in before]
     if new:
-        return f"{name} has the new snapshot {', '.join(new)}: see `icestream tables {name}`"
+        return f"{name} has the new snapshot {', '.join(new)}: see `{look}`"
     if table.metadata_location != version:
-        return f"the metadata of {name} has changed: see `icestream tables {name}`"
+        return f"the metadata of {name} has changed: see `{look}`"
     return f"{name} is unchanged"
