@@ -15,7 +15,7 @@ from icestream.write.sources.text.text_format import CsvFormat
     ("text", "message"),
     [
         (b"PK\x03\x04rest", "an Excel workbook or a ZIP archive: save the sheet as CSV"),
-        (gzip.compress(b"id\n1\n"), "compressed with gzip: rename it"),
+        (gzip.compress(b"id\n1\n", mtime=0), "compressed with gzip: rename it"),
         (b"PAR1....", "a Parquet file: load it with format='parquet'"),
         (b"SQLite format 3\0....", "load it as 'sqlite:///x.csv[?]table=NAME'"),
         (b" <!DOCTYPE html>", "an HTML or XML document"),
