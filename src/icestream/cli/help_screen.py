@@ -25,9 +25,11 @@ EXAMPLES = (
 )
 # A command without a group is listed at the end.
 GROUPS = {
-    "Read": ("tables", "scan", "explain"),
+    "Read": ("tables", "scan", "sql", "explain"),
     "Load and change": ("load", "run", "merge", "delete"),
     "Maintain": ("health", "compact", "orphans"),
+    "History": ("snapshots", "rollback", "branch", "tag"),
+    "Tables": ("schema", "rename", "drop"),
     "Try and set up": ("demo", "bench", "completion"),
 }
 _OTHERS = "More"
