@@ -262,7 +262,7 @@ class Trial:
 def _unmarked(paths: set[str]) -> set[str]:
     """Data files whose writes have no marker."""
     names = (path.rpartition(MARKER_PREFIX) for path in paths)
-    marked = {name.removesuffix(".json") for _, prefix, name in names if prefix}
+    marked = {name.removesuffix(".marker") for _, prefix, name in names if prefix}
     data = {path for path in paths if path.endswith(".parquet")}
     return {path for path in data if not any(write_id in path for write_id in marked)}
 

@@ -30,7 +30,7 @@ FUNCTIONS = {
     **dict.fromkeys(("vacuum", "remove_orphan_files", "delete_orphan_files"), _ORPHANS),
     **dict.fromkeys(("copy", "copy_into", "ingest", "create_table"), _LOAD),
     "insert": "icestream.append(table, source)",
-    "load_table": "a name: icestream.scan('db.t', catalog=...). icestream.catalogs has load_table",
+    "load_table": "a name: icestream.scan('db.t', catalog=...), or icestream.load_catalog().load_table('db.t')",
     "pipeline": "icestream.run('pipeline.yaml')",
     **{name: f"icestream.scan(table).{name}()" for name in ("count", "explain", "head", "splits")},
     **{name: f"icestream.scan(table).{name}()" for name in ("to_arrow", "to_pandas", "to_polars")},
@@ -114,6 +114,8 @@ def with_known_arguments(function: Callable[..., Any], module: str) -> Callable[
         module: The module that publishes the result, from which it is unpickled.
     """
     parameters = inspect.signature(function).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return function
 
     @functools.wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:

@@ -86,11 +86,11 @@ def in_options(
         command: The command that gave the message. Messages of `run` are about a pipeline file.
     """
     text = " ".join(message.split())
-    for python, words in _PYTHON:
-        text = text.replace(python, words)
     text = _NEW_BRANCH.sub(
         r"\1 has no branch '\2': create it first with `icestream branch create \1 \2`", text
     )
+    for python, words in _PYTHON:
+        text = text.replace(python, words)
     text = _CALL.sub(partial(_command, table=table, catalog=catalog, branch=branch), text)
     if command == "run":
         return _ARGUMENT.sub(_key, text)

@@ -127,7 +127,7 @@ def columns_of(
     of_text = {name for each in schemas[len(structured) :] for name in each.names}
     schema = pa.schema(
         [
-            (each.name, _as_text(each.type) if each.name in of_text else each.type)
+            each.with_type(_as_text(each.type)) if each.name in of_text else each
             for each in unguessed
         ]
     )
