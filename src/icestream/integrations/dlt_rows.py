@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from pathlib import Path
 
 import dlt.common.libs.pyiceberg as dlt_iceberg
 import pyarrow as pa
@@ -33,7 +34,9 @@ class PackageRows:
 
     def __init__(self, paths: Sequence[str], budget: MemoryBudget) -> None:
         self._files = SourceFiles(sorted(paths), hive_partitions=False, memory=budget)
-        self.schema = dlt_iceberg.ensure_iceberg_compatible_arrow_schema(self._files.schema)
+        fitted = dlt_iceberg.ensure_iceberg_compatible_arrow_schema(self._files.schema)
+        required = _required(self._files.paths)
+        self.schema = pa.schema([each.with_nullable(each.name not in required) for each in fitted])
         self.dropped: Mask | None = None
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -49,6 +52,14 @@ class PackageRows:
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         reader = pa.RecordBatchReader.from_batches(self.schema, iter(self))
         return reader.__arrow_c_stream__(requested_schema)
+
+
+def _required(paths: Sequence[Path]) -> set[str]:
+    """The columns that are required in all files. `SourceFiles` makes all columns optional."""
+    schemas = [pq.read_schema(path) for path in paths]
+    return set.intersection(
+        *({each.name for each in schema if not each.nullable} for schema in schemas)
+    )
 
 
 class RootKeys:

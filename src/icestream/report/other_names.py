@@ -30,7 +30,7 @@ FUNCTIONS = {
     **dict.fromkeys(("vacuum", "remove_orphan_files", "delete_orphan_files"), _ORPHANS),
     **dict.fromkeys(("copy", "copy_into", "ingest", "create_table"), _LOAD),
     "insert": "icestream.append(table, source)",
-    "load_table": "a name: icestream.scan('db.t', catalog=...), or icestream.load_catalog().load_table('db.t')",
+    "load_table": "icestream.table('db.t'), or a name: icestream.scan('db.t')",
     "pipeline": "icestream.run('pipeline.yaml')",
     **{name: f"icestream.scan(table).{name}()" for name in ("count", "explain", "head", "splits")},
     **{name: f"icestream.scan(table).{name}()" for name in ("to_arrow", "to_pandas", "to_polars")},
