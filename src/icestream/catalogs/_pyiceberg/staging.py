@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from operator import is_
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from pyiceberg.exceptions import ValidationException
@@ -178,14 +178,12 @@ def settle_after_error(transaction: Transaction, error: BaseException) -> bool:
     Raises:
         CommitUnknownError: If that is not known. The files stay.
     """
-    landed = [
-        producer.has_landed(error)
-        for producer in transaction._snapshot_producers
-        if isinstance(producer, _StagedProducer) and producer.makes_snapshot
-    ]
+    producers: list[Any] = transaction._snapshot_producers
+    staged = [p for p in producers if isinstance(p, _StagedProducer) and p.makes_snapshot]
+    landed = [producer.has_landed(error) for producer in staged]  # each cleans up its files
     if not landed or not all(landed):
         return False
-    for producer in transaction._snapshot_producers:
+    for producer in producers:
         if not isinstance(producer, _StagedProducer):
             producer._cleanup_uncommitted()
     transaction._snapshot_producers, transaction._failed = [], False
