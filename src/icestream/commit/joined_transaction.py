@@ -226,6 +226,7 @@ class JoinedTransaction(LateTransaction):
     def __init__(self, table: Any, *args: Any, **options: Any) -> None:
         super().__init__(table, *args, **options)
         self._waiting: dict[str, JoinedChange] = {}
+        self._may_be_in_table = False
         self._shown: tuple[TableMetadata, tuple[TableUpdate, ...], TableMetadata] | None = None
 
     def __exit__(
@@ -234,7 +235,7 @@ class JoinedTransaction(LateTransaction):
         excinst: BaseException | None,
         exctb: TracebackType | None,
     ) -> None:
-        if exctype is not None and not self.has_failed:
+        if exctype is not None and not self.has_failed and not self._may_be_in_table:
             self.discard()
         super().__exit__(exctype, excinst, exctb)
 
@@ -297,14 +298,17 @@ class JoinedTransaction(LateTransaction):
         if self.has_failed:
             return super().commit_transaction()  # raises an error
         self.stage_late_changes()
+        self._may_be_in_table = True  # also after Ctrl-C
         try:
-            return super().commit_transaction()
+            committed = super().commit_transaction()
         except (CommitFailedException, ValidationException, CommitUnknownError):
             raise  # PyIceberg has settled the changes.
         except Exception as error:
             if not self._has_landed(error):
                 raise
-            return self.base
+            committed = self.base
+        self._may_be_in_table = False
+        return committed
 
     def _has_landed(self, error: Exception) -> bool:
         """Whether the changes are in the table after an error. If not, their files are deleted."""

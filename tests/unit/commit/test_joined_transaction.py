@@ -297,3 +297,29 @@ def test_an_unknown_outcome_keeps_all_files(catalog: SqlCatalog, table: Table) -
     faulty.land_late()
     assert ids_of(table) == [6, 7]
     assert referenced_files(table) <= stored_files(folder_of(table))
+
+
+@pytest.mark.parametrize("creates", [False, True])
+def test_an_interrupted_commit_in_the_block_keeps_all_files(
+    catalog: SqlCatalog, table: Table, creates: bool
+) -> None:
+    if creates:
+        transaction: JoinedTransaction = JoinedCreation(
+            table_of(catalog.create_table_transaction("db.new", SCHEMA))
+        )
+    else:
+        transaction = JoinedTransaction(table)
+
+    def commit_inside() -> None:
+        with transaction:
+            _write(transaction)
+            transaction.commit_transaction()
+
+    faulty = FaultyCatalog(
+        catalog, KeyboardInterrupt, commits=True, always=True, unreachable=False, remote=False
+    )
+    with faulty, pytest.raises(KeyboardInterrupt):
+        commit_inside()
+    committed = catalog.load_table(transaction.base.name())
+    assert ids_of(committed) == [6, 7]
+    assert referenced_files(committed) <= stored_files(folder_of(committed))

@@ -42,7 +42,7 @@ class LoadTarget:
     catalog: Catalog
     name: str
     table: Table | None
-    _created: list[str] = field(default_factory=list, repr=False)
+    new_namespaces: list[str] = field(default_factory=list, repr=False)
 
     @classmethod
     @contextmanager
@@ -76,7 +76,7 @@ class LoadTarget:
                 raise
             except BaseException:
                 if makes and target.table is None:
-                    undo_namespace(catalog, target.name, created=bool(target._created))
+                    undo_namespace(catalog, target.name, created=bool(target.new_namespaces))
                 raise
 
     def refreshed(self) -> LoadTarget:
@@ -142,7 +142,7 @@ class LoadTarget:
         namespace = self.name.rpartition(".")[0]
         try:
             self.catalog.create_namespace(namespace)
-            self._created.append(namespace)
+            self.new_namespaces.append(namespace)
         except NamespaceAlreadyExistsError:
             pass
         except Exception as error:
