@@ -345,14 +345,14 @@ class JoinedCreation(JoinedTransaction, Creation):
         """Whether the table was created. If it can't be any more, all files are deleted."""
         catalog, uuid = self.base.catalog, self.base.metadata.table_uuid
         try:
-            found = catalog.load_table(self.base.name()).metadata.table_uuid
+            present_uuid = catalog.load_table(self.base.name()).metadata.table_uuid
         except NoSuchTableError:
-            found = None
+            present_uuid = None
         except Exception:
             return False  # It may have been created: the files stay.
-        if found == uuid:
+        if present_uuid == uuid:
             refreshed(self.base)
             return True
-        if found is not None or has_ended(error, catalog):
+        if present_uuid is not None or has_ended(error, catalog):
             self.discard()
         return False
