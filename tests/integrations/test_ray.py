@@ -170,6 +170,23 @@ def test_an_error_of_a_task_is_icestreams_own(table: Table, copy: Table) -> None
     assert _data_files(copy) == set()
 
 
+def test_a_refused_commit_leaves_no_file(
+    table: Table, copy: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = ice.ray.read(table, memory=_MEMORY)
+    with pytest.raises(ice.InvalidArgumentError, match="no branch 'none'"):
+        ice.ray.write(rows, copy, memory=_MEMORY, branch="none")
+
+    def unreachable(*_: object, **__: object) -> None:
+        raise ice.CatalogError("gone")
+
+    monkeypatch.setattr("icestream.commit.landing.TableLanding.refresh", unreachable)
+    with pytest.raises(ice.CatalogError, match="gone"):
+        ice.ray.write(rows, copy, memory=_MEMORY)
+    assert _data_files(copy) == set()
+    assert _markers(copy) == []
+
+
 def test_arguments_that_do_not_fit_are_refused_before_a_job(table: Table) -> None:
     with pytest.raises(ice.InvalidArgumentError, match=r"call limit\(\) on the dataset"):
         ice.ray.read(table, limit=3)

@@ -419,7 +419,7 @@ def test_duplicates_in_the_frame_are_refused_with_examples(spark: Any, catalog: 
     table = filled(catalog, _A)
     before = listing(table)
     rows = stream([(n % 10, n, "x") for n in range(16)])
-    with pytest.raises(ice.DuplicateKeysError, match=r"12 rows .* have the same key") as refusal:
+    with pytest.raises(ice.DuplicateKeysError, match=r"12 rows .* repeat the key") as refusal:
         ice_spark.merge(_frame(spark, rows), table, on="id")
     assert refusal.value.column == "id"
     assert len(refusal.value.examples) == 5

@@ -33,7 +33,7 @@ from pyiceberg.table import Table
 from sqlalchemy.exc import OperationalError
 
 import icestream as ice
-from icestream.commit.in_flight import MARKER_PREFIX
+from icestream.commit.in_flight import MARKER_PREFIX, MARKER_SUFFIX
 from icestream.commit.new_table import NewTable
 from icestream.commit.outcome.retry import Outcome, classify
 from tests.support.loads import ids, ids_of, listing, make_table, snapshots_of
@@ -262,7 +262,7 @@ class Trial:
 def _unmarked(paths: set[str]) -> set[str]:
     """Data files whose writes have no marker."""
     names = (path.rpartition(MARKER_PREFIX) for path in paths)
-    marked = {name.removesuffix(".marker") for _, prefix, name in names if prefix}
+    marked = {name.removesuffix(MARKER_SUFFIX) for _, prefix, name in names if prefix}
     data = {path for path in paths if path.endswith(".parquet")}
     return {path for path in data if not any(write_id in path for write_id in marked)}
 

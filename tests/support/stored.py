@@ -13,7 +13,7 @@ from typing import Any
 
 from pyiceberg.table import Table
 
-from icestream.commit.in_flight import MARKER_PREFIX
+from icestream.commit.in_flight import MARKER_PREFIX, MARKER_SUFFIX
 
 _AVRO_SYNC_BYTES = 16
 
@@ -99,7 +99,7 @@ def leave_a_write(
         "pid": pid if pid is not None else dead_pid(),
     }
     metadata_folder = metadata_folder or folder_of(table) / "metadata"
-    marker = metadata_folder / f"{MARKER_PREFIX}{write_id}.json"
+    marker = metadata_folder / f"{MARKER_PREFIX}{write_id}{MARKER_SUFFIX}"
     marker.write_text(json.dumps(facts))
     make_older(marker, renewed)
     return write_id, left, marker

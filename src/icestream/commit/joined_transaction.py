@@ -10,7 +10,11 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any
 
-from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchTableError,
+    ValidationException,
+)
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression, Or
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
@@ -20,13 +24,21 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update import TableUpdate, update_table_metadata
 
 from icestream.catalogs._pyiceberg.late_transaction import LateTransaction
-from icestream.catalogs._pyiceberg.staging import discard_staged, settle_staged, stage
+from icestream.catalogs._pyiceberg.staging import (
+    discard_staged,
+    settle_after_error,
+    settle_staged,
+    stage,
+)
 from icestream.commit.attempt import attempt
 from icestream.commit.change import Change, Counts, Key
 from icestream.commit.cleanup import delete_files
 from icestream.commit.in_flight import InFlightWrite, InFlightWrites
 from icestream.commit.new_table import Creation
+from icestream.commit.outcome.retry import has_ended
+from icestream.commit.outcome.unknown_outcome import refreshed
 from icestream.commit.staged_change import StagedChange, StagedCheck
+from icestream.errors import CommitUnknownError
 
 
 def is_joinable(change: Change) -> bool:
@@ -214,6 +226,7 @@ class JoinedTransaction(LateTransaction):
     def __init__(self, table: Any, *args: Any, **options: Any) -> None:
         super().__init__(table, *args, **options)
         self._waiting: dict[str, JoinedChange] = {}
+        self._may_be_in_table = False
         self._shown: tuple[TableMetadata, tuple[TableUpdate, ...], TableMetadata] | None = None
 
     def __exit__(
@@ -222,7 +235,7 @@ class JoinedTransaction(LateTransaction):
         excinst: BaseException | None,
         exctb: TracebackType | None,
     ) -> None:
-        if exctype is not None and not self.has_failed:
+        if exctype is not None and not self.has_failed and not self._may_be_in_table:
             self.discard()
         super().__exit__(exctype, excinst, exctb)
 
@@ -273,6 +286,34 @@ class JoinedTransaction(LateTransaction):
             self.discard()
             raise
 
+    def commit_transaction(self) -> Table:
+        """Commit all changes. If the answer is lost, the table shows whether they are in it.
+
+        Returns:
+            The table, with the changes.
+
+        Raises:
+            CommitUnknownError: If it is not known whether they are in the table. All files stay.
+        """
+        if self.has_failed:
+            return super().commit_transaction()  # raises an error
+        self.stage_late_changes()
+        self._may_be_in_table = True  # also after Ctrl-C
+        try:
+            committed = super().commit_transaction()
+        except (CommitFailedException, ValidationException, CommitUnknownError):
+            raise  # PyIceberg has settled the changes.
+        except Exception as error:
+            if not self._has_landed(error):
+                raise
+            committed = self.base
+        self._may_be_in_table = False
+        return committed
+
+    def _has_landed(self, error: Exception) -> bool:
+        """Whether the changes are in the table after an error. If not, their files are deleted."""
+        return settle_after_error(self, error)
+
     def discard(self) -> None:
         """Delete all files of the transaction, which can't be used again."""
         self.refuse_reuse()
@@ -293,17 +334,25 @@ class JoinedCreation(JoinedTransaction, Creation):
         """
         try:
             created = super().commit_transaction()
-        except (CommitFailedException, TableAlreadyExistsError):
-            if self._exists_otherwise():
-                self.discard()
-            raise
+        except CommitFailedException as error:
+            if not self._has_landed(error):
+                raise
+            created = self.base
         settle_staged(self)
         return created
 
-    def _exists_otherwise(self) -> bool:
-        """Whether somebody else has created the table; false if that is not known."""
+    def _has_landed(self, error: Exception) -> bool:
+        """Whether the table was created. If it can't be any more, all files are deleted."""
+        catalog, uuid = self.base.catalog, self.base.metadata.table_uuid
         try:
-            table = self.base.catalog.load_table(self.base.name())
+            present_uuid = catalog.load_table(self.base.name()).metadata.table_uuid
+        except NoSuchTableError:
+            present_uuid = None
         except Exception:
-            return False
-        return table.metadata.table_uuid != self.base.metadata.table_uuid
+            return False  # It may have been created: the files stay.
+        if present_uuid == uuid:
+            refreshed(self.base)
+            return True
+        if present_uuid is not None or has_ended(error, catalog):
+            self.discard()
+        return False

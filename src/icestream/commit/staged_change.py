@@ -121,6 +121,22 @@ class StagedChange:
         Raises:
             CommitUnknownError: If it was committed nevertheless, or if that is not known.
         """
+        if self.has_landed(error):
+            raise CommitUnknownError(
+                f"the catalog said that the transaction on {self._name} was refused, but its "
+                f"snapshot {self.snapshot_id} is in the table: the commit happened. Do not repeat "
+                "it",
+                snapshot_id=self.snapshot_id,
+            ) from error
+
+    def has_landed(self, error: BaseException | None) -> bool:
+        """Whether the snapshot is in the table although the commit ended with an error.
+
+        Its files are deleted if it can't be there.
+
+        Raises:
+            CommitUnknownError: If that is not known. The files stay.
+        """
         catalog, branch = self._table.catalog, self._change.branch
         requests = CommitRequests(catalog, self._name, branch, self.snapshot_id)
         for produced, parent_id in zip(self._attempts, self._parents, strict=True):
@@ -134,13 +150,9 @@ class StagedChange:
         )
         if snapshot is None:
             self.discard()
-            return
+            return False
         self.landed()
-        raise CommitUnknownError(
-            f"the catalog said that the transaction on {self._name} was refused, but its snapshot "
-            f"{self.snapshot_id} is in the table: the commit happened. Do not repeat it",
-            snapshot_id=self.snapshot_id,
-        ) from error
+        return True
 
     def discard(self) -> None:
         """Delete the files of a transaction that was certainly refused."""
@@ -196,6 +208,10 @@ class StagedCheck:
 
     def failed(self, error: BaseException | None) -> None:
         """Do nothing: no file was written."""
+
+    def has_landed(self, error: BaseException | None) -> bool:
+        """Always false: it makes no snapshot."""
+        return False
 
     def discard(self) -> None:
         """Do nothing: no file was written."""

@@ -21,6 +21,7 @@ from pyiceberg.table import DataScan, Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
 
+from icestream.commit.landing import check_branch
 from icestream.commit.outcome.load_id import find_load
 from icestream.commit.schema_change import evolved
 from icestream.errors import IcestreamError, InvalidArgumentError, TaskFailedError
@@ -35,8 +36,10 @@ from icestream.operations.write_options import WriteOptions
 from icestream.read.order import Order
 from icestream.read.scan import scan
 from icestream.report.write_report import MergeReport, WriteReport
+from icestream.spark.writing.table_write import delete_leftovers, undone_if_refused
 from icestream.write.new_file import NewFile
 from icestream.write.schema.schema_plan import SchemaMode, plan_schema
+from icestream.write.table_writer import Written
 from icestream.write.target import WriteTarget, without_history
 
 if TYPE_CHECKING:
@@ -173,15 +176,17 @@ def write(
     operation = Operation.APPEND if mode == "append" else Operation.OVERWRITE
     write_operation = WriteOperation(table, operation, changes, options)
     table.refresh()
+    check_branch(table.metadata, branch or MAIN_BRANCH, table=".".join(table.name()))
     if find_load(table.metadata, branch or MAIN_BRANCH, load_id) is not None:
         return write_operation.run_files([], None)
     target, changes_of_schema = _target(dataset, table, schema_mode)
     files = _written(dataset, target, options, dict(ray_options or {}))
-    report = write_operation.run_files(
-        files, evolved(target, ()), planned=target.metadata, owned=True
-    )
+    with undone_if_refused(target):
+        report = write_operation.run_files(
+            files, evolved(target, ()), planned=target.metadata, owned=True
+        )
+    delete_leftovers(table, target, report, Written.of(files), retried=False)
     if report.already_committed:  # by another writer, while the tasks ran
-        delete_write(target)
         return report
     return replace(report, schema_changes=changes_of_schema)
 

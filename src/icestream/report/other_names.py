@@ -114,12 +114,11 @@ def with_known_arguments(function: Callable[..., Any], module: str) -> Callable[
         module: The module that publishes the result, from which it is unpickled.
     """
     parameters = inspect.signature(function).parameters
-    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
-        return function
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
 
     @functools.wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
-        if kwargs.keys() <= parameters.keys():
+        if takes_any or kwargs.keys() <= parameters.keys():
             return function(*args, **kwargs)
         name = next(key for key in kwargs if key not in parameters)
         there = [each for each in ARGUMENTS.get(name, ()) if each in parameters]

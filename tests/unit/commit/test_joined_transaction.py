@@ -19,6 +19,7 @@ import icestream as ice
 from icestream.catalogs._pyiceberg.staging import table_of
 from icestream.commit.change import Change
 from icestream.commit.joined_transaction import JoinedChange, JoinedCreation, JoinedTransaction
+from tests.support.commit_faults import ERRORS, WAITS, FaultyCatalog
 from tests.support.loads import BY_PART, SCHEMA, batch, head_of, ids, ids_of, listing, make_table
 from tests.support.stored import folder_of, referenced_files, stored_files
 
@@ -234,3 +235,91 @@ def test_a_table_is_created_with_its_rows_unless_another_one_exists(catalog: Sql
     assert ids_of(table) == [0, 2]
     assert len(table.metadata.snapshots) == 1
     assert _unused_files(table) == set()
+
+
+def _faulty(catalog: SqlCatalog, error: str, *, commits: bool, gone: bool = False) -> FaultyCatalog:
+    return FaultyCatalog(
+        catalog, ERRORS[error], commits=commits, always=True, unreachable=gone, remote=False
+    )
+
+
+def _write(transaction: JoinedTransaction) -> None:
+    ice.append(transaction, ids(4, 8))
+    ice.delete(transaction, "id < 6")
+
+
+@pytest.mark.parametrize("error", ["unknown", "403", "value", "read timeout", "socket"])
+@pytest.mark.parametrize("creates", [False, True])
+def test_a_lost_answer_is_looked_up_in_the_table(
+    catalog: SqlCatalog, table: Table, error: str, creates: bool
+) -> None:
+    with table.transaction() as settings:
+        settings.set_properties(WAITS)
+
+    def transaction() -> JoinedTransaction:
+        if creates:
+            new = catalog.create_table_transaction("db.new", SCHEMA, properties=WAITS)
+            return JoinedCreation(table_of(new))
+        return JoinedTransaction(table)
+
+    refused = transaction()
+    _write(refused)
+    before = stored_files(folder_of(refused.base))
+    with _faulty(catalog, error, commits=False), pytest.raises(type(ERRORS[error]())):
+        refused.commit_transaction()
+    folder = folder_of(refused.base)
+    if creates:
+        assert not [path for path in stored_files(folder) if not path.endswith("metadata.json")]
+        assert not catalog.table_exists("db.new")
+    else:
+        assert _unused_files(table) == set()
+        assert ids_of(table) == [0, 1, 2, 3]
+    assert before
+    lost = transaction()
+    _write(lost)
+    with _faulty(catalog, error, commits=True):
+        committed = catalog.load_table(lost.commit_transaction().name())
+    assert ids_of(committed) == [6, 7]
+    assert _unused_files(committed) <= stored_files(folder)  # JSON of the refused commit
+    assert not [path for path in _unused_files(committed) if not path.endswith("metadata.json")]
+
+
+def test_an_unknown_outcome_keeps_all_files(catalog: SqlCatalog, table: Table) -> None:
+    with table.transaction() as settings:
+        settings.set_properties(WAITS)
+    transaction = JoinedTransaction(table)
+    _write(transaction)
+    with (
+        _faulty(catalog, "socket", commits=False, gone=True) as faulty,
+        pytest.raises(ice.CommitUnknownError),
+    ):
+        transaction.commit_transaction()
+    faulty.land_late()
+    assert ids_of(table) == [6, 7]
+    assert referenced_files(table) <= stored_files(folder_of(table))
+
+
+@pytest.mark.parametrize("creates", [False, True])
+def test_an_interrupted_commit_in_the_block_keeps_all_files(
+    catalog: SqlCatalog, table: Table, creates: bool
+) -> None:
+    if creates:
+        transaction: JoinedTransaction = JoinedCreation(
+            table_of(catalog.create_table_transaction("db.new", SCHEMA))
+        )
+    else:
+        transaction = JoinedTransaction(table)
+
+    def commit_inside() -> None:
+        with transaction:
+            _write(transaction)
+            transaction.commit_transaction()
+
+    faulty = FaultyCatalog(
+        catalog, KeyboardInterrupt, commits=True, always=True, unreachable=False, remote=False
+    )
+    with faulty, pytest.raises(KeyboardInterrupt):
+        commit_inside()
+    committed = catalog.load_table(transaction.base.name())
+    assert ids_of(committed) == [6, 7]
+    assert referenced_files(committed) <= stored_files(folder_of(committed))

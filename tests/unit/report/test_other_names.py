@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import pickle
 import re
+from contextlib import closing
 
 import pytest
 
@@ -89,3 +90,8 @@ def test_functions_still_travel_to_other_processes() -> None:
     for name in ("read_splits", "write_files"):
         function = getattr(ice, name)
         assert pickle.loads(pickle.dumps(function)) is function
+
+
+def test_functions_that_take_any_argument_pass_it_on() -> None:
+    with closing(ice.load_catalog("any", type="sql", uri="sqlite://", warehouse="w")) as catalog:
+        assert catalog.properties["warehouse"] == "w"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from operator import is_
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from pyiceberg.exceptions import ValidationException
@@ -64,6 +64,10 @@ class StagedHooks(Protocol):
 
     def failed(self, error: BaseException | None) -> None:
         """The transaction reports a failed commit. Check whether it really failed."""
+        ...
+
+    def has_landed(self, error: BaseException | None) -> bool:
+        """Whether the commit happened although the catalog raised an error."""
         ...
 
     def discard(self) -> None:
@@ -135,6 +139,9 @@ class _StagedProducer:
     def _clean_all_uncommitted(self) -> None:
         self._hooks.failed(sys.exception())
 
+    def has_landed(self, error: BaseException) -> bool:
+        return self._hooks.has_landed(error)
+
     def discard(self) -> None:
         self._hooks.discard()
 
@@ -158,6 +165,30 @@ def settle_staged(transaction: Transaction) -> None:
     """Notify the changes staged in a transaction that creates its table that it was committed."""
     for producer in transaction._snapshot_producers:
         producer._cleanup_uncommitted()
+
+
+def settle_after_error(transaction: Transaction, error: BaseException) -> bool:
+    """Find out whether a commit happened although the catalog raised an error.
+
+    PyIceberg itself settles only transactions that the catalog refused because of others.
+
+    Returns:
+        Whether it happened. If not, the files of the staged changes are deleted.
+
+    Raises:
+        CommitUnknownError: If that is not known. The files stay.
+    """
+    producers: list[Any] = transaction._snapshot_producers
+    staged = [p for p in producers if isinstance(p, _StagedProducer) and p.makes_snapshot]
+    landed = [producer.has_landed(error) for producer in staged]  # each cleans up its files
+    if not landed or not all(landed):
+        return False
+    for producer in producers:
+        if not isinstance(producer, _StagedProducer):
+            producer._cleanup_uncommitted()
+    transaction._snapshot_producers, transaction._failed = [], False
+    transaction._updates, transaction._requirements = (), ()
+    return True
 
 
 def stage(transaction: Transaction, hooks: StagedHooks) -> None:
