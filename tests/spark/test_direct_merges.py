@@ -173,7 +173,7 @@ def test_keys_that_are_null_or_come_twice_are_refused_with_examples(
     pq.write_table(pa.table({"id": [1, None], "n": [1, 2]}), tmp_path / "null.parquet")
     with pytest.raises(ice.DuplicateKeysError, match="id = 2"):
         _load(catalog, spark, tmp_path / "twice.parquet", "db.t")
-    with pytest.raises(ice.InvalidDataError, match="null in their key"):
+    with pytest.raises(ice.InvalidDataError, match="null in the key"):
         _load(catalog, spark, tmp_path / "null.parquet", "db.t")
     assert not catalog.table_exists("db.t")
 

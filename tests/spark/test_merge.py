@@ -407,7 +407,7 @@ def test_null_keys_are_refused_or_inserted(spark: Any, catalog: SqlCatalog) -> N
     pair = _Pair(spark, _filled(catalog, [(1, 1, "a"), (None, 2, "b")]))
     rows = stream([(None, 2, "c"), (1, 1, "A"), (None, 2, "c")])
     before = listing(pair.ours)
-    with pytest.raises(ice.InvalidDataError, match=r"2 rows .* null in their key.*id = None") as no:
+    with pytest.raises(ice.InvalidDataError, match=r"null in the key of 2 rows .*id = None") as no:
         ice_spark.merge(_frame(spark, rows), pair.ours, on="id")
     assert no.value.column == "id"
     assert listing(pair.ours) == before

@@ -54,7 +54,7 @@ def test_the_table_and_its_rows_are_one_commit(spark: Any, catalog: SqlCatalog) 
     ("rows", "error", "told"),
     [
         ([(1, 1, "a"), (2, 1, "b"), (1, 2, "c")], ice.DuplicateKeysError, "id = 1"),
-        ([(1, 1, "a"), (None, 1, "b")], ice.InvalidDataError, "null in their key"),
+        ([(1, 1, "a"), (None, 1, "b")], ice.InvalidDataError, "null in the key"),
     ],
     ids=["duplicates", "null keys"],
 )
