@@ -309,8 +309,8 @@ class Scan(ScanResults):
             files_per_split: Return whole files in groups of this many, for one `read_splits` each.
 
         Returns:
-            Picklable splits, in plan order. Their ids are stable for a snapshot. With
-            `files_per_split`, tuples of them.
+            Picklable splits, in plan order, to which `limit` does not apply. Their ids are stable
+            for a snapshot. With `files_per_split`, tuples of them.
         """
         if not isinstance(self._splits, list):
             self._splits = list(self._whole_files())

@@ -24,9 +24,10 @@ from icestream.pipeline.request.source_spec import SourceSpec
 from icestream.write.sources.arrow_source import ArrowSource
 
 _SAMPLE_ROWS = 1000
-_FIRST_ROWS = 256
+_SAMPLE_BYTES = 4 << 20
 _MOST_ROWS = 16_384
 _BATCH_BYTES = 1 << 20  # Python's values take several times as much
+_FIXED_BYTES = 8
 _VIEW = "temp.icestream_source"
 _DECIMAL = re.compile(r"(?:DECIMAL|NUMERIC)\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
 _US, _UTC = pa.timestamp("us"), pa.timestamp("us", "UTC")
@@ -126,7 +127,9 @@ def _table(connection: sqlite3.Connection, name: str, source: SourceSpec) -> str
 
 def _schema(connection: sqlite3.Connection) -> pa.Schema:
     declared = connection.execute("PRAGMA temp.table_info(icestream_source)").fetchall()
-    sample = connection.execute(f"SELECT * FROM {_VIEW} LIMIT {_SAMPLE_ROWS}").fetchall()
+    cursor = connection.execute(f"SELECT * FROM {_VIEW} LIMIT {_SAMPLE_ROWS}")
+    sample = next(_pieces(cursor, _SAMPLE_ROWS, _SAMPLE_BYTES), [])
+    cursor.close()
     columns = list(zip(*sample, strict=True)) if sample else [()] * len(declared)
     return pa.schema(
         [
@@ -164,8 +167,8 @@ def _batches(
 ) -> Iterator[pa.RecordBatch]:
     with _errors(source):
         cursor = connection.execute(f"SELECT * FROM {_VIEW}")
-        size, count = _FIRST_ROWS, 0
-        while rows := cursor.fetchmany(size):
+        count = 0
+        for rows in _pieces(cursor, _MOST_ROWS, _BATCH_BYTES):
             columns = list(zip(*rows, strict=True))
             arrays = [
                 _column(values, field, count, source)
@@ -174,9 +177,27 @@ def _batches(
             count += len(rows)
             del rows, columns
             batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
-            size = max(1, min(_MOST_ROWS, 2 * size, batch.num_rows * _BATCH_BYTES // batch.nbytes))
             yield batch
             del batch, arrays
+
+
+def _pieces(
+    cursor: sqlite3.Cursor, most_rows: int, most_bytes: int
+) -> Iterator[list[tuple[Any, ...]]]:
+    """The rows in lists. A list ends with the row that reaches a limit."""
+    rows, size = list[tuple[Any, ...]](), 0
+    for row in cursor:
+        rows.append(row)
+        size += _FIXED_BYTES * len(row)
+        for value in row:
+            if isinstance(value, (str, bytes)):
+                size += len(value)
+        if size >= most_bytes or len(rows) >= most_rows:
+            piece, rows, size = rows, [], 0
+            yield piece
+            del piece
+    if rows:
+        yield rows
 
 
 def _column(values: Sequence[Any], field: pa.Field, before: int, source: SourceSpec) -> pa.Array:
@@ -213,6 +234,10 @@ def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         if any(value not in (0, 1, None) for value in values):
             raise TypeError("not a truth value")
         return pa.array([None if value is None else bool(value) for value in values], kind)
+    if types.is_integer(kind) and any(
+        isinstance(value, float) and not value.is_integer() for value in values
+    ):
+        raise TypeError("not a whole number")  # Arrow would cut the fraction off
     if types.is_decimal(kind):
         unit = Decimal(1).scaleb(-kind.scale)
         return pa.array([_decimal(value, unit) for value in values], kind)

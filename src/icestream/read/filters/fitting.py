@@ -12,18 +12,28 @@ from pyiceberg.expressions import (
     And,
     BooleanExpression,
     BoundPredicate,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
     LiteralPredicate,
     Not,
+    NotEqualTo,
+    NotIn,
+    NotNull,
     NotStartsWith,
     Or,
+    Reference,
     SetPredicate,
     StartsWith,
     UnboundPredicate,
 )
-from pyiceberg.expressions.literals import Literal
-from pyiceberg.expressions.visitors import BooleanExpressionVisitor, bind, visit
+from pyiceberg.expressions.literals import AboveMax, Literal, literal
+from pyiceberg.expressions.visitors import BooleanExpressionVisitor, bind, rewrite_not, visit
 from pyiceberg.schema import Schema
-from pyiceberg.types import IcebergType, ListType, MapType, StringType
+from pyiceberg.types import IcebergType, ListType, MapType, StringType, StructType
 
 from icestream.errors import InvalidArgumentError, UnknownColumnError
 from icestream.read.filters.literals import BEYOND, fitted
@@ -31,6 +41,7 @@ from icestream.read.filters.parser import Condition, ParsedFilter, parse
 from icestream.read.filters.place import FilterTextError, mistake_in
 
 _LISTED = 20
+_NOT_NULL: Callable[..., BooleanExpression] = NotNull  # mypy sees PyIceberg's fields only
 
 
 def parse_filter(where: object, *, label: str = "the filter") -> ParsedFilter | BooleanExpression:
@@ -72,7 +83,8 @@ def fit_filter(
         label: The subject of messages.
 
     Returns:
-        An expression that binds to the schema. Constants out of range are left out of sets.
+        An expression that binds to the schema, without `not`. Constants out of range are left out
+        of sets, and other comparisons with them become comparisons with the ends of the range.
 
     Raises:
         UnknownColumnError: If a column does not exist.
@@ -84,7 +96,8 @@ def fit_filter(
         for condition in parsed.conditions:
             fitting.check(condition, parsed.text)
         parsed = parsed.expression
-    row_filter: BooleanExpression = visit(parsed, fitting)
+    # Without `not`, a comparison that no value fulfils can become false. Nulls stay out.
+    row_filter: BooleanExpression = visit(rewrite_not(parsed), fitting)
     try:
         bind(schema, row_filter, case_sensitive)
     except (ValueError, TypeError, ArithmeticError) as error:
@@ -100,6 +113,25 @@ def no_column(name: str, known: Sequence[str]) -> str:
     listed = ", ".join(known[:_LISTED]) or "no columns"
     hint = f"did you mean {near[0]!r}?" if near else f"it has {listed}"
     return f"there is no column {name!r}: {hint}"
+
+
+# By whether the constant is above the range, or below it.
+_BELOW = {True: LessThanOrEqual, False: LessThan}
+_ABOVE = {True: GreaterThan, False: GreaterThanOrEqual}
+
+
+def _beyond(predicate: LiteralPredicate, end: Literal[Any], kind: IcebergType) -> BooleanExpression:
+    """A comparison with a constant out of range, as one with the end of the range.
+
+    PyIceberg makes it true or false for all rows, even for those with null or infinity.
+    """
+    if isinstance(predicate, EqualTo):
+        return AlwaysFalse()
+    if isinstance(predicate, NotEqualTo):
+        return _NOT_NULL(predicate.term)
+    kinds = _BELOW if isinstance(predicate, (LessThan, LessThanOrEqual)) else _ABOVE
+    make: Callable[..., BooleanExpression] = kinds[isinstance(end, AboveMax)]
+    return make(predicate.term, literal(end.value).to(kind))
 
 
 class _Fitting(BooleanExpressionVisitor[BooleanExpression]):
@@ -148,12 +180,44 @@ class _Fitting(BooleanExpressionVisitor[BooleanExpression]):
         if isinstance(predicate, (StartsWith, NotStartsWith)):
             return predicate
         if isinstance(predicate, LiteralPredicate):
-            return make(predicate.term, self._fit(predicate.literal, kind, name))
+            value = self._fit(predicate.literal, kind, name)
+            if isinstance(end := value.to(kind), BEYOND):
+                return _beyond(predicate, end, kind)
+            return make(predicate.term, value)
         if isinstance(predicate, SetPredicate):
             values = [self._fit(literal, kind, name) for literal in predicate.literals]
             possible = [value for value in values if not isinstance(value.to(kind), BEYOND)]
+            if values and not possible and isinstance(predicate, NotIn):
+                return _NOT_NULL(predicate.term)
             return make(predicate.term, possible)
-        return predicate
+        if isinstance(predicate, (IsNull, NotNull)):
+            return self._null_check(predicate, name)
+        return self._unless_certain(predicate)
+
+    def _null_check(self, predicate: IsNull | NotNull, name: str) -> BooleanExpression:
+        """The check of a field. A required one is null where an optional struct around it is."""
+        parts, checks = name.split("."), list[BooleanExpression]()
+        for end in range(1, len(parts)):
+            above = ".".join(parts[:end])
+            try:
+                field = self._schema.find_field(above, self._case_sensitive)
+            except ValueError:  # part of a name that has a dot
+                continue
+            if not field.required and isinstance(field.field_type, StructType):
+                make: Callable[..., BooleanExpression] = type(predicate)
+                checks.append(make(Reference(above)))
+        own = self._unless_certain(predicate)
+        if own is predicate or not checks:
+            return own
+        return Or(own, *checks) if isinstance(predicate, IsNull) else And(own, *checks)
+
+    def _unless_certain(self, predicate: UnboundPredicate) -> BooleanExpression:
+        """The predicate; true or false if it is that for all rows.
+
+        Such a predicate names a column that is not read for the filter.
+        """
+        bound: BooleanExpression = predicate.bind(self._schema, self._case_sensitive)
+        return bound if isinstance(bound, (AlwaysTrue, AlwaysFalse)) else predicate
 
     def _kind(self, name: str, text: str | None = None, position: int | None = None) -> IcebergType:
         try:

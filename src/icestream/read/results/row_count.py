@@ -59,7 +59,12 @@ def counting_context(context: ReadContext, table: Schema | None) -> ReadContext:
     wanted = ids or {min(schema.fields, key=_width).field_id}
     columns = prune_columns(schema, wanted, select_full_types=not ids)
     return replace(
-        context, schema=columns, read_schema=columns, metadata_columns=(), partition_type=None
+        context,
+        schema=columns,
+        read_schema=columns,
+        metadata_columns=(),
+        partition_type=None,
+        reshape=None,  # Masks do not change the number of rows.
     )
 
 

@@ -150,9 +150,12 @@ class ScanResults(ABC):
         """Count the rows.
 
         The number of rows in a file is taken from metadata, unless a filter or deletes apply to the
-        file. Then only the columns of the filter are read, or one small column.
+        file. Then only the columns of the filter are read, or one small column. A scan with a
+        transform reads and transforms all rows.
         """
         self._check_open()
+        if self._context.reshape is not None and self._context.reshape.transform is not None:
+            return sum(batch.num_rows for batch in self._batches())
         schema = self._request.data_scan.table_metadata.schema() if self._request else None
         context = counting_context(self._context, schema)
         uncounted = UncountedSplits(self._plan(threading.Event()), context, self._limit)

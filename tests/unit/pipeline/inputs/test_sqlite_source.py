@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import sqlite3
+import tracemalloc
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -122,3 +123,32 @@ def test_a_load_reads_a_table_and_a_pipeline_file_a_query(
     assert ice.scan(table).to_reader().read_all().to_pylist() == [{"m": 2}]
     plan = ice.load("sqlite:///x.db?table=t", into="db.c", engine="local", dry_run=True)
     assert plan.new_columns == {"id": "long"}
+
+
+def test_an_integer_column_with_fractions_keeps_them(tmp_path: Path) -> None:
+    path = _database(tmp_path / "x.db", "CREATE TABLE t (n INTEGER)", rows=[(1,), (1.5,), (2.0,)])
+    assert [row["n"] for row in _rows(_source(path))] == [1.0, 1.5, 2.0]
+    late = [(n,) for n in range(1_500)] + [(1.5,)]
+    path = _database(tmp_path / "y.db", "CREATE TABLE t (n INTEGER)", rows=late)
+    with pytest.raises(SourceError, match=r"row 1501: column 'n' has '1.5'"):
+        _rows(_source(path))
+
+
+def test_rows_with_large_values_come_in_small_batches(tmp_path: Path) -> None:
+    rows = [(n, b"x" * (3 if n < 2_000 else 700_000)) for n in range(2_020)]
+    path = _database(tmp_path / "x.db", "CREATE TABLE t (n INTEGER, raw BLOB)", rows=rows)
+    with open_sqlite(_source(path)) as stream:
+        sizes = [(batch.num_rows, batch.nbytes) for batch in stream]
+    assert sum(count for count, _ in sizes) == 2_020
+    assert max(size for _, size in sizes) < 2 << 20
+
+
+def test_only_a_few_large_values_are_read_to_find_the_types(tmp_path: Path) -> None:
+    rows = [(n, b"x" * 3_000_000) for n in range(10)]
+    path = _database(tmp_path / "x.db", "CREATE TABLE t (n INTEGER, raw BLOB)", rows=rows)
+    tracemalloc.start()
+    try:
+        assert [str(kind) for kind in sqlite_schema(_source(path)).types] == ["int64", "binary"]
+        assert tracemalloc.get_traced_memory()[1] < 12_000_000
+    finally:
+        tracemalloc.stop()

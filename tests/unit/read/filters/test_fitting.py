@@ -2,7 +2,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And, EqualTo, GreaterThan, In, StartsWith
 from pyiceberg.expressions.literals import DateLiteral, LongLiteral
 from pyiceberg.schema import Schema
@@ -75,6 +77,64 @@ def test_a_constant_that_does_not_fit_is_named_with_its_place(
         fit_filter(where, _SCHEMA, label="the filter x")
     assert message in str(caught.value)
     assert caught.value.position == position
+
+
+@pytest.mark.parametrize(
+    ("where", "ids"),
+    [
+        (f"small < {2**40}", [1, 3]),
+        (f"small > -{2**40}", [1, 3]),
+        (f"not (small >= {2**40})", [1, 3]),
+        (f"small != {2**40}", [1, 3]),
+        (f"not small = {2**40}", [1, 3]),
+        (f"small not in ({2**40}, {2**41})", [1, 3]),
+        (f"not (small in ({2**40}))", [1, 3]),
+        (f"small >= {2**40} or not (small > -{2**40})", []),
+        ("real < 1e300", [1]),
+        ("real != 1e300", [1, 3, 4]),
+        ("real >= 1e300", [3]),
+        ("not (real > -1e300)", []),
+        # These are certain for all rows. The columns are required, and not selected.
+        ("id is not null and real < 1.5", [1]),
+        ("id is null or real < 1.5", [1]),
+        ("name is nan or real < 1.5", [1]),
+        ("inner.x is null", [2]),
+        ("inner.x is not null", [1, 3, 4]),
+        ("not (inner.x is null) and real < 1.5", [1]),
+        ("INNER.X is null or real < 1.5", [1, 2]),
+    ],
+)
+def test_a_scan_and_a_delete_agree_on_constants_out_of_range_and_on_nulls(
+    catalog: Catalog, where: str, ids: list[int]
+) -> None:
+    inner = pa.struct([pa.field("x", pa.int32(), nullable=False)])
+    schema = pa.schema(
+        [
+            pa.field("id", pa.int64(), nullable=False),
+            pa.field("small", pa.int32()),
+            pa.field("real", pa.float32()),
+            pa.field("name", pa.string()),
+            pa.field("Inner" if where.startswith("INNER") else "inner", inner),
+        ]
+    )
+    columns = [
+        pa.array([1, 2, 3, 4]),
+        pa.array([2**31 - 1, None, -(2**31), None], pa.int32()),
+        pa.array([1.0, None, float("inf"), float("nan")], pa.float32()),
+        pa.array(["1", "2", "3", "4"]),
+        pa.array([{"x": 1}, None, {"x": 3}, {"x": 4}], inner),
+    ]
+    catalog.create_namespace("s")
+    table = catalog.create_table("s.t", schema=schema)
+    ice.append(table, pa.Table.from_arrays(columns, schema=schema))
+    plain = table.scan(case_sensitive=not where.startswith("INNER"))
+    found = ice.scan(plain, columns=["name"], where=where)
+    assert [int(name) for name in found.to_arrow()["name"].to_pylist()] == ids
+    assert found.count() == len(ids)
+    if plain.case_sensitive:
+        ice.delete(table, where)
+        left = ice.scan(table).to_arrow()["id"].to_pylist()
+        assert left == [each for each in (1, 2, 3, 4) if each not in ids]
 
 
 def test_only_text_and_expressions_are_filters() -> None:

@@ -510,7 +510,7 @@ def test_fitting_literals_leaves_other_filters_as_they_are() -> None:
     for where in [
         EqualTo("double", 0.1),
         In("int", [1, 2]),
-        Or(Not(IsNull("float")), And(AlwaysTrue(), StartsWith("string", "a"))),
+        Or(NotNull("float"), And(AlwaysTrue(), StartsWith("string", "a"))),
         IsNaN("float"),
         AlwaysTrue(),
         AlwaysFalse(),

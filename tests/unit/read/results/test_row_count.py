@@ -25,6 +25,22 @@ def test_files_without_filter_and_deletes_are_not_opened(catalog: SqlCatalog) ->
     assert [path for path in io.opened if path.endswith(".parquet")]
 
 
+def test_a_mask_does_not_change_the_count_and_a_transform_does(catalog: SqlCatalog) -> None:
+    table = catalog.create_table("db.t", ROWS.schema)
+    ice.append(table, ROWS)
+    for mask in ({"text": "hash"}, {"id": "null", "text": "null"}):
+        assert ice.scan(table, mask=mask).count() == 100
+    assert ice.scan(table, mask={"text": "hash"}, where="id < 7").count() == 7
+    ice.delete(table, "id = 3")
+    assert ice.scan(table, mask={"text": "hash"}).count() == 99
+    half = "SELECT text FROM batch WHERE id % 2 = 0"
+    assert ice.scan(table, transform=half).count() == 50
+    assert ice.scan(table, transform=half, where="id < 7", limit=3).count() == 3
+    assert ice.scan(table, transform="SELECT id, unnest([1, 2]) FROM batch").count() == 198
+    splits = ice.scan(table, transform=half, mask={"text": "hash"}).splits()
+    assert ice.read_splits(splits).count() == 50
+
+
 def test_only_the_columns_of_the_filter_are_read(catalog: SqlCatalog) -> None:
     table = catalog.create_table("db.t", ROWS.schema)
     wanted = request(table, where="id < 7", metadata_columns=["_file"])
