@@ -25,8 +25,9 @@ EXAMPLES = (
 )
 # A command without a group is listed at the end.
 GROUPS = {
-    "Read": ("tables", "scan", "explain"),
+    "Read": ("tables", "scan", "sql", "explain"),
     "Load and change": ("load", "run", "merge", "delete"),
+    "Tables and history": ("schema", "rename", "drop", "snapshots", "rollback", "branch", "tag"),
     "Maintain": ("health", "compact", "orphans"),
     "Try and set up": ("demo", "bench", "completion"),
 }
