@@ -12,7 +12,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 
 from icestream.commit.landing import TableLanding, check_branch
-from icestream.commit.ref_change import RefChange, change_refs, is_at, is_in_history
+from icestream.commit.ref_change import RefChange, change_refs, head_of, is_at, is_in_history
 from icestream.commit.snapshot.producer import move_branch
 from icestream.errors import CommitConflictError, InvalidArgumentError
 
@@ -99,8 +99,7 @@ def rollback(
 
 def _move(table: Table, branch: str, head_id: int, target_id: int, label: str) -> None:
     def wanted(metadata: TableMetadata) -> RefChange | None:
-        ref = metadata.refs.get(branch)
-        here = None if ref is None else ref.snapshot_id
+        here = head_of(metadata, branch)
         if here == target_id:
             return None
         if here is None or here != head_id:
