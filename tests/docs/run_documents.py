@@ -58,7 +58,7 @@ def main(folder: Path, documents: list[str], *, update: bool = False) -> None:
 def _configure(folder: Path) -> None:
     """A default catalog, as PyIceberg's variables name it; before anything is imported."""
     conf = folder / "spark-conf"
-    conf.mkdir()
+    conf.mkdir(parents=True)
     (conf / "spark-defaults.conf").write_text("spark.sql.shuffle.partitions 2\n")
     os.environ.update(
         {

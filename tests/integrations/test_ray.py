@@ -107,6 +107,13 @@ def test_tasks_apply_masks_and_transforms(table: Table) -> None:
     assert {row["name"] for row in first_two.iter_rows()} == {None}
 
 
+def test_tables_may_be_given_by_name(catalog: SqlCatalog, table: Table, copy: Table) -> None:
+    dataset = ice.ray.read("db.t", catalog=catalog, where="id < 10", memory=_MEMORY)
+    report = ice.ray.write(dataset, "db.copy", catalog=catalog, memory=_MEMORY)
+    assert report.rows_inserted == 10
+    assert _ids(copy.refresh()) == list(range(10))
+
+
 def test_an_empty_scan_keeps_its_columns(table: Table) -> None:
     dataset = ice.ray.read(table, where="id < 0", memory=_MEMORY)
     assert dataset.schema().names == ["id", "name"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,21 @@ def test_every_module_has_a_file_of_tests_of_its_name() -> None:
 def test_no_exception_is_out_of_date(place: str) -> None:
     assert (_SOURCE / place).exists()
     assert not (_TESTS / _test_of(Path(place))).exists()
+
+
+def test_the_docstring_of_each_package_lists_its_modules_and_packages() -> None:
+    missing = []
+    for package in sorted(_SOURCE.rglob("__init__.py")):
+        text = ast.get_docstring(ast.parse(package.read_text())) or ""
+        if package.parent in (_SOURCE, _SOURCE / "cli" / "commands"):
+            continue  # ARCHITECTURE.md lists the former; a command's name is its module's
+        for each in sorted(package.parent.iterdir()):
+            is_package = (each / "__init__.py").is_file()
+            if (is_package and f"{each.name}/" not in text) or (
+                each.suffix == ".py" and each.name != "__init__.py" and each.name not in text
+            ):
+                missing.append(str(each.relative_to(_SOURCE)))
+    assert missing == []
 
 
 def test_folders_of_tests_are_those_of_the_modules() -> None:

@@ -11,6 +11,8 @@ io = table_access(table)
 ```
 lookup.py           finds catalogs and tables by name; the local catalog
 credentials.py      credentials of a store, renewed by the catalog when they expire
+configuration.py    mistakes in PyIceberg's configuration file, with their lines
+arrow_io.py         PyIceberg's file access, without modules that take much memory
 file_access.py      the properties of a FileIO that may be sent to a worker
 redaction.py        addresses and messages without passwords and keys
 failed_creation.py  removes what a failed load has created

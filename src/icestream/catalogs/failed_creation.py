@@ -36,7 +36,7 @@ def local_catalog_undone() -> Iterator[None]:
 
 
 def undo_namespace(catalog: Catalog, name: str, *, created: bool) -> None:
-    """Remove what a failed load has created for a new table, as far as nobody uses it.
+    """Remove what a failed load has created for a new table, unless somebody uses it.
 
     Args:
         catalog: The catalog.

@@ -27,6 +27,7 @@ EXAMPLES = (
 GROUPS = {
     "Read": ("tables", "scan", "sql", "explain"),
     "Load and change": ("load", "run", "merge", "delete"),
+    "Tables and history": ("schema", "rename", "drop", "snapshots", "rollback", "branch", "tag"),
     "Maintain": ("health", "compact", "orphans"),
     "History": ("snapshots", "rollback", "branch", "tag"),
     "Tables": ("schema", "rename", "drop"),

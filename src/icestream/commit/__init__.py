@@ -7,6 +7,7 @@ The committer tries it again after conflicts, and finds out what happened if an 
 change.py           what the snapshot changes: plain data
 landing.py          commits to a table, or stages in a transaction (staged_change.py)
 committer.py        tries a change until its outcome is known (attempt.py: one try)
+joined_transaction.py  several changes in a transaction, as one snapshot
 schema_change.py    schema evolution in the same commit
 new_table.py        a table that its first write creates
 ref_change.py       commits that create, move or drop branches

@@ -200,7 +200,7 @@ class _SeenRows:
         return Or(*filters) if len(filters) > 1 else (filters[0] if filters else None)
 
     def _everything(self, change: Change) -> None:
-        """Filters of several schemas, or filters and partitions, have no common form."""
+        """Note that all rows were read: filters of several schemas can't be joined."""
         self.schema_id, self.spec_id = change.conflict_schema_id, change.conflict_spec_id
         self.partitions = None
         self._filters = {"": AlwaysTrue()}

@@ -12,7 +12,13 @@ from dataclasses import dataclass
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.update import AssertTableUUID, TableRequirement, TableUpdate
+from pyiceberg.table.snapshots import ancestors_of
+from pyiceberg.table.update import (
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    TableRequirement,
+    TableUpdate,
+)
 
 from icestream.catalogs._pyiceberg.commits import commit_to_catalog
 from icestream.catalogs.redaction import error_text
@@ -158,3 +164,20 @@ class _Tries:
             f"({text}). Start again: it is done once, whether it happened or not",
             snapshot_id=self._snapshot_id or 0,
         )
+
+
+def head_of(metadata: TableMetadata, branch: str) -> int | None:
+    """The snapshot that a branch or a tag points to; None if there is none."""
+    ref = metadata.refs.get(branch)
+    return None if ref is None else ref.snapshot_id
+
+
+def is_at(branch: str, snapshot_id: int | None) -> AssertRefSnapshotId:
+    """The requirement that a branch or a tag points to a snapshot, or does not exist."""
+    return AssertRefSnapshotId(ref=branch, snapshot_id=snapshot_id)
+
+
+def is_in_history(metadata: TableMetadata, snapshot_id: int, head_id: int) -> bool:
+    """Whether a snapshot is the head, or one of its ancestors."""
+    history = ancestors_of(metadata.snapshot_by_id(head_id), metadata)
+    return any(snapshot.snapshot_id == snapshot_id for snapshot in history)

@@ -8,5 +8,7 @@ dlt_destination.py  the older destination for dlt, deprecated
 ray.py              reads and writes with Ray Data: `icestream.ray`
 ray_tasks.py        what Ray runs in its tasks
 torch_loader.py     a dataset for PyTorch's DataLoader, or for workers without PyTorch
+
+pyiceberg_tables/   PyIceberg's own classes, with scans and writes of icestream
 ```
 """

@@ -54,6 +54,7 @@ from icestream.operations.merge.merge import merge
 from icestream.operations.merge.replace_keys import replace_keys
 from icestream.operations.overwrite import overwrite
 from icestream.report.write_report import WriteReport
+from icestream.write.rules.duckdb_query import quoted
 
 # A retry does not help if the rows or the hints are wrong. After `MemoryBudgetError`, the package
 # stays, and the next run loads it with a higher limit.
@@ -109,8 +110,7 @@ class TableHints:
         if self.hard_delete is None:
             return None
         name, is_bool = self.hard_delete
-        quoted = '"' + name.replace('"', '""') + '"'
-        return f"{quoted} = true" if is_bool else f"{quoted} is not null"
+        return f"{quoted(name)} = true" if is_bool else f"{quoted(name)} is not null"
 
     def deletes(self, batch: pa.RecordBatch) -> pa.Array:
         """Marks rows that delete."""

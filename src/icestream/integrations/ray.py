@@ -16,11 +16,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
+from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import BooleanExpression
-from pyiceberg.table import DataScan, Table
+from pyiceberg.table import DataScan, IncrementalAppendScan, Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
 
+from icestream.catalogs.lookup import load_table
 from icestream.commit.landing import check_branch
 from icestream.commit.outcome.load_id import find_load
 from icestream.commit.schema_change import evolved
@@ -54,8 +56,9 @@ _WORKER_BYTES = 256 << 20
 
 
 def read(
-    table: Table | DataScan,
+    table: str | Table | DataScan | IncrementalAppendScan,
     *,
+    catalog: str | Catalog | None = None,
     where: str | BooleanExpression | None = None,
     columns: Sequence[str] | None = None,
     memory: int | str = DEFAULT_MEMORY,
@@ -70,7 +73,8 @@ def read(
     The driver plans the scan when you call this. Tasks need neither the catalog nor its password.
 
     Args:
-        table: See `icestream.scan`, also for `where` and `columns`.
+        table: See `icestream.scan`, also for `catalog`, `where` and `columns`.
+        catalog: The catalog of a table that is given by its name.
         where: Row filter.
         columns: Names of the columns to read.
         memory: Maximum number of bytes that the scan of each task holds. Ray joins the batches of a
@@ -101,7 +105,13 @@ def read(
             "limit() on the dataset"
         )
     planned = scan(
-        table, where=where, columns=columns, batch_size=batch_size, order=order, **scan_options
+        table,
+        catalog=catalog,
+        where=where,
+        columns=columns,
+        batch_size=batch_size,
+        order=order,
+        **scan_options,
     )
     task = TaskRead(parse_bytes(memory), batch_size, order)
     source = IcestreamDatasource(planned.splits(target_bytes), planned.schema, task)
@@ -110,8 +120,9 @@ def read(
 
 def write(
     dataset: Dataset,
-    table: Table,
+    table: str | Table,
     *,
+    catalog: str | Catalog | None = None,
     mode: Literal["append", "overwrite", "merge"] = "append",
     on: Sequence[str] | str | None = None,
     where: str | BooleanExpression | None = None,
@@ -132,7 +143,9 @@ def write(
 
     Args:
         dataset: The rows.
-        table: A PyIceberg table.
+        table: A PyIceberg table, or a name such as `"db.t"`.
+        catalog: For a name: a catalog, its name in PyIceberg's configuration, or None for the
+            default one.
         mode: `"append"`, `"overwrite"` or `"merge"`.
         on: For a merge: the columns of the key; the table's identifier fields by default.
         where: For an overwrite: replace the rows for which this filter is true. Without it, the
@@ -170,6 +183,7 @@ def write(
     )
     options.check()
     _check(mode, on, where, partitions, merge_options)
+    table = load_table(table, catalog)
     if mode == "merge":
         return _merge(dataset, table, options, {"on": on, **merge_options})
     changes = NoRowChanges() if mode == "append" else row_changes_for(table, where, partitions)

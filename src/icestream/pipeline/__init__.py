@@ -17,6 +17,7 @@ request/      parses and validates the arguments
 inputs/       finds the files, snapshots and table of a load
 engines/      reads and writes the rows: in this process, or on Spark
 audit/        tests the rows on a branch before they are published
+query/        SQL over tables by name, run by DuckDB
 reports/      reports, progress and the state folder
 ```
 """

@@ -14,6 +14,7 @@ from icestream.cli.options.settings import Settings
 from icestream.cli.output.output_file import Output, open_output
 from icestream.cli.output.progress import Counts, Progress
 from icestream.cli.output.text import seconds, size
+from icestream.report.counted import counted
 
 if TYPE_CHECKING:
     from icestream.memory.budget import MemoryBudget
@@ -100,7 +101,7 @@ def _write(
 
 
 def _print_summary(settings: Settings, facts: dict[str, Any], output: str) -> None:
-    rows = f"{facts['rows']:,} row{'' if facts['rows'] == 1 else 's'}"
+    rows = counted(facts["rows"], "row")
     summary = f"{rows} in {seconds(facts['seconds'])}, limit {size(facts['memory_limit_bytes'])}"
     if output != "-":
         settings.show(facts, lambda: [f"{output}: {summary}"])

@@ -4,6 +4,7 @@
 merge.py          the verb
 merge_options.py  its options
 merge_plan.py     the options resolved for one table and one stream (row_shape.py, delete_flag.py)
+replace_keys.py   replaces all rows of some keys
 merge_work.py     the same work in parts that any worker can do: Spark uses it
 
 intake/           1. read the stream once and keep its rows, in memory or on disk

@@ -14,9 +14,7 @@ import pyarrow as pa
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
-from pyiceberg.table.snapshots import ancestors_of
 from pyiceberg.table.update import (
-    AssertRefSnapshotId,
     RemoveSnapshotRefUpdate,
     SetSnapshotRefUpdate,
     TableUpdate,
@@ -30,7 +28,7 @@ from icestream.commit.outcome.load_id import (
     position_of,
     remember_load,
 )
-from icestream.commit.ref_change import RefChange, change_refs
+from icestream.commit.ref_change import RefChange, change_refs, head_of, is_at, is_in_history
 from icestream.commit.snapshot.producer import move_branch
 from icestream.errors import CommitConflictError
 from icestream.operations.append import append
@@ -83,7 +81,7 @@ class AuditBranch:
         Raises:
             OutrunError: If the audit branch does not exist.
         """
-        head = _head_of(TableLanding(self.table).refresh(), self.name)
+        head = head_of(TableLanding(self.table).refresh(), self.name)
         if head is None:
             raise self._lost()
         return head
@@ -120,7 +118,7 @@ class AuditBranch:
     def _preparation(self, metadata: TableMetadata, load_id: str | None) -> RefChange | None:
         start = check_branch(metadata, self.onto, table=".".join(self.table.name()))
         assert start is not None
-        here = _head_of(metadata, self.name)
+        here = head_of(metadata, self.name)
         forgotten = forget_branch(metadata.properties, branch=self.name)
         if here == start and not forgotten:
             return None
@@ -137,17 +135,17 @@ class AuditBranch:
             max_snapshot_age_ms=None,
             min_snapshots_to_keep=None,
         )
-        return RefChange((*forgotten, start_ref), (_is_at(self.name, here),))
+        return RefChange((*forgotten, start_ref), (is_at(self.name, here),))
 
     def _publication(
         self, metadata: TableMetadata, checked: int, load_id: str | None
     ) -> RefChange | None:
-        here, there = _head_of(metadata, self.name), _head_of(metadata, self.onto)
+        here, there = head_of(metadata, self.name), head_of(metadata, self.onto)
         if here is None:
-            if there is not None and _leads_to(metadata, checked, there):
+            if there is not None and is_in_history(metadata, checked, there):
                 return None  # published; others may have committed since then
             raise self._lost()
-        if here != checked or there is None or not _leads_to(metadata, there, here):
+        if here != checked or there is None or not is_in_history(metadata, there, here):
             raise OutrunError(
                 f"another writer committed to {'.'.join(self.table.name())} while a load was "
                 "tested. Nothing was published"
@@ -164,34 +162,19 @@ class AuditBranch:
         moved = move_branch(metadata, self.onto, here)
         dropped = RemoveSnapshotRefUpdate(ref_name=self.name)
         return RefChange(
-            (*loads, moved, dropped), (_is_at(self.onto, there), _is_at(self.name, here))
+            (*loads, moved, dropped), (is_at(self.onto, there), is_at(self.name, here))
         )
 
     def _removal(self, metadata: TableMetadata) -> RefChange | None:
-        here = _head_of(metadata, self.name)
+        here = head_of(metadata, self.name)
         if here is None:
             return None
         forgotten = forget_branch(metadata.properties, branch=self.name)
         dropped = RemoveSnapshotRefUpdate(ref_name=self.name)
-        return RefChange((*forgotten, dropped), (_is_at(self.name, here),))
+        return RefChange((*forgotten, dropped), (is_at(self.name, here),))
 
     def _lost(self) -> OutrunError:
         return OutrunError(
             f"the branch {self.name!r} of {'.'.join(self.table.name())} was removed while a load "
             "was tested on it. Nothing was published"
         )
-
-
-def _head_of(metadata: TableMetadata, branch: str) -> int | None:
-    ref = metadata.refs.get(branch)
-    return None if ref is None else ref.snapshot_id
-
-
-def _is_at(branch: str, snapshot_id: int | None) -> AssertRefSnapshotId:
-    return AssertRefSnapshotId(ref=branch, snapshot_id=snapshot_id)
-
-
-def _leads_to(metadata: TableMetadata, ancestor: int, head: int) -> bool:
-    """Whether a snapshot is the head, or one of its ancestors."""
-    history = ancestors_of(metadata.snapshot_by_id(head), metadata)
-    return any(snapshot.snapshot_id == ancestor for snapshot in history)

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from icestream.catalogs.redaction import redact, shown_cause
 from icestream.errors import SourceError
 from icestream.pipeline.request.source_spec import SourceSpec
+from icestream.write.rules.duckdb_query import quoted
 from icestream.write.sources.arrow_source import ArrowSource
 from icestream.write.sources.file_columns import plain_type
 
@@ -79,7 +80,7 @@ def _query(cursor: Any, source: SourceSpec) -> str:
     """The query to run. Columns that would arrive in the server's own format are cast to text."""
     query = source.query or f"SELECT * FROM {quoted_name(str(source.table))}"
     schema: pa.Schema = cursor.adbc_execute_schema(query)
-    columns = [(_identifier(each.name), _cast_of(each)) for each in schema]
+    columns = [(quoted(each.name), _cast_of(each)) for each in schema]
     if not any(cast for _, cast in columns):
         return query
     casts = ", ".join(f"{name}{cast} AS {name}" for name, cast in columns)
@@ -153,11 +154,7 @@ def _scales(cursor: Any, source: SourceSpec) -> dict[str, tuple[int, int]]:
 
 def quoted_name(table: str) -> str:
     """The name in quotes, so that PostgreSQL keeps its case and accepts keywords."""
-    return ".".join(_identifier(part) for part in table.split("."))
-
-
-def _identifier(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+    return ".".join(quoted(part) for part in table.split("."))
 
 
 def _uri(source: SourceSpec) -> str:

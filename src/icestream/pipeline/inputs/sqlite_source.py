@@ -21,6 +21,7 @@ import pyarrow as pa
 from icestream.errors import SourceError
 from icestream.pipeline.inputs.postgres_source import quoted_name
 from icestream.pipeline.request.source_spec import SourceSpec
+from icestream.write.rules.duckdb_query import quoted
 from icestream.write.sources.arrow_source import ArrowSource
 
 _SAMPLE_ROWS = 1000
@@ -118,7 +119,7 @@ def _table(connection: sqlite3.Connection, name: str, source: SourceSpec) -> str
     )
     names = [str(row[0]) for row in rows]
     if name.lower() in map(str.lower, names):
-        return '"' + name.replace('"', '""') + '"'
+        return quoted(name)
     if "." in name:
         return quoted_name(name)
     known = ", ".join(names[:20]) or "no tables"

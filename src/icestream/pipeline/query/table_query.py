@@ -25,7 +25,7 @@ from icestream.memory.budget import MemoryBudget, format_bytes, over_limit
 from icestream.memory.machine import cores
 from icestream.memory.scratch_folder import ScratchFolder
 from icestream.pipeline.query.table_dataset import TableDataset
-from icestream.write.rules.duckdb_query import refuse_small_memory
+from icestream.write.rules.duckdb_query import quoted, refuse_small_memory
 
 _ROWS = 16_384
 _MOST_THREADS = 4
@@ -194,12 +194,12 @@ class TableQuery:
         self._connection.register(view, dataset)
         *databases, schema, _ = parts
         for database in databases:
-            self._connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {_quoted(database)}")
+            self._connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {quoted(database)}")
         self._connection.execute(
-            f"CREATE SCHEMA IF NOT EXISTS {'.'.join(map(_quoted, (*databases, schema)))}"
+            f"CREATE SCHEMA IF NOT EXISTS {'.'.join(map(quoted, (*databases, schema)))}"
         )
         self._connection.execute(
-            f"CREATE VIEW {'.'.join(map(_quoted, parts))} AS SELECT * FROM temp.{_quoted(view)}"
+            f"CREATE VIEW {'.'.join(map(quoted, parts))} AS SELECT * FROM temp.{quoted(view)}"
         )
 
     def _run(self, sql: str) -> pa.RecordBatchReader:
@@ -247,7 +247,3 @@ def _duckdb() -> Any:
             "SQL over tables needs DuckDB: pip install 'icestream[duckdb]'"
         ) from error
     return duckdb
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -228,9 +228,9 @@ def judge_found(check: Check, count: int, examples: Sequence[str]) -> CheckResul
         return CheckResult(check.name, check.kind, True, 0, "as it should be")
     such = f", such as {'; '.join(shown)}" if shown else ""
     what = {
-        "unique": f"{_counted(count, 'key')} more than once",
-        "accepted_values": f"{_counted(count, 'row')} with other values",
-        "sql": f"the query returned {_counted(count, 'row')}",
+        "unique": f"{counted(count, 'key')} more than once",
+        "accepted_values": f"{counted(count, 'row')} with other values",
+        "sql": f"the query returned {counted(count, 'row')}",
     }[check.kind]
     return CheckResult(check.name, check.kind, False, count, f"{what}{such}", shown)
 
@@ -238,7 +238,3 @@ def judge_found(check: Check, count: int, examples: Sequence[str]) -> CheckResul
 def shown_row(names: Sequence[str], values: Sequence[object]) -> str:
     """The values of a row as text."""
     return ", ".join(f"{name} = {value!r}" for name, value in zip(names, values, strict=True))
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -108,11 +108,16 @@ def fit_filter(
 
 def no_column(name: str, known: Sequence[str]) -> str:
     """Say that a column does not exist, and name the nearest one or those that exist."""
+    return f"there is no column {name!r}: {near_column(name, known)}"
+
+
+def near_column(name: str, known: Sequence[str]) -> str:
+    """A hint that names the nearest column, or those that exist."""
     exact = [each for each in known if each.lower() == name.lower()]
     near = exact or difflib.get_close_matches(name.strip("'\""), known, n=1)
-    listed = ", ".join(known[:_LISTED]) or "no columns"
-    hint = f"did you mean {near[0]!r}?" if near else f"it has {listed}"
-    return f"there is no column {name!r}: {hint}"
+    if near:
+        return f"did you mean {near[0]!r}?"
+    return f"it has {', '.join(known[:_LISTED]) or 'no columns'}"
 
 
 # By whether the constant is above the range, or below it.

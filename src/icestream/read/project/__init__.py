@@ -7,6 +7,7 @@ called for each batch, and the row filter is evaluated on the projected batch.
 projection.py  matches columns by field id
 conversion.py  type promotions
 row_filter.py  the filter, evaluated on Arrow arrays
+reshape.py     masks and transforms of the rows that are left
 origin.py      the metadata columns `_file`, `_pos`, `_partition` and `_spec_id`
 ```
 """

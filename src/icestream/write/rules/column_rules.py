@@ -16,13 +16,13 @@ from typing import Any
 import pyarrow as pa
 
 from icestream.errors import InvalidArgumentError, UnknownColumnError
+from icestream.read.filters.fitting import near_column
 from icestream.write.rules.exact_cast import ExactCast
 from icestream.write.rules.stream_filter import (
     StreamFilter,
     decoded,
     field_at,
     field_path,
-    near_column,
 )
 from icestream.write.schema.columns import empty_batch
 from icestream.write.schema.types import plain

@@ -145,6 +145,11 @@ def keep_error(source: ArrowSource, kept: list[BaseException]) -> Iterator[pa.Re
         raise
 
 
+def quoted(name: str) -> str:
+    """The name as an identifier in SQL, and in filters: in double quotes."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 def like_spark(relation: Any) -> Any:
     """Cast 128-bit sums of integers to 64 bits, as in Spark: Iceberg has no 128-bit integers."""
     if relation is None:
@@ -156,8 +161,8 @@ def like_spark(relation: Any) -> Any:
         return relation
     columns = []
     for name, kind in zip(names, kinds, strict=True):
-        quoted = '"' + name.replace('"', '""') + '"'
-        columns.append(f"CAST({quoted} AS BIGINT) AS {quoted}" if kind == "HUGEINT" else quoted)
+        column = quoted(name)
+        columns.append(f"CAST({column} AS BIGINT) AS {column}" if kind == "HUGEINT" else column)
     return relation.project(", ".join(columns))
 
 

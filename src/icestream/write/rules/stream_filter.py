@@ -6,7 +6,6 @@ matches only where the filter says so.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -72,14 +71,6 @@ class StreamFilter:
             return matches(pa.RecordBatch.from_arrays(columns, schema=wanted))
 
         return cls(tuple(dict.fromkeys(place[0] for place in places)), mask)
-
-
-def near_column(name: str, known: Sequence[str]) -> str:
-    """A hint that names the nearest column, or all of them."""
-    near = difflib.get_close_matches(name, known, n=1)
-    if near:
-        return f"did you mean {near[0]!r}?"
-    return f"it has {', '.join(repr(each) for each in known[:20]) or 'no columns'}"
 
 
 def field_path(stream: pa.Schema, name: str) -> tuple[str, ...] | None:

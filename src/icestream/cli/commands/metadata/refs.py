@@ -61,7 +61,7 @@ _table = click.argument("table", type=TableName())
 _name = click.argument("name", type=_RefName())
 _new_name = click.argument("name")
 _AT = (
-    click.option("--at", metavar="ID", type=int, help="Snapshot.  [default: the head of main]"),
+    click.option("--at", metavar="ID", type=int, help="Its snapshot.  [default: the head of main]"),
     click.option("--from", "from_", metavar="NAME", help="Branch or tag to start at."),
     click.option(
         "--max-age",

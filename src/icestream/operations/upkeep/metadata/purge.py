@@ -103,8 +103,8 @@ class Purge:
         """Find the files, and make sure that no other table needs them.
 
         Raises:
-            CatalogError: If another table may need them, a write is running, or something that
-                would tell can't be read.
+            CatalogError: If another table may need them, a write is running, or metadata that
+                could show this can't be read.
             UnsupportedFeatureError: If the table forbids to delete its files.
         """
         if self._table.metadata.properties.get(_GC_ENABLED, "true").lower() == "false":

@@ -13,9 +13,7 @@ from typing import Literal
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
-from pyiceberg.table.snapshots import ancestors_of
 from pyiceberg.table.update import (
-    AssertRefSnapshotId,
     RemoveSnapshotRefUpdate,
     SetSnapshotRefUpdate,
     TableUpdate,
@@ -23,7 +21,7 @@ from pyiceberg.table.update import (
 
 from icestream.commit.landing import TableLanding
 from icestream.commit.outcome.load_id import copy_loads, forget_branch
-from icestream.commit.ref_change import RefChange, change_refs
+from icestream.commit.ref_change import RefChange, change_refs, head_of, is_at, is_in_history
 from icestream.commit.snapshot.producer import move_branch
 from icestream.errors import CommitConflictError, InvalidArgumentError
 
@@ -110,7 +108,7 @@ def create_ref(
         if metadata.snapshot_by_id(target) is None:
             raise CommitConflictError(f"snapshot {target} of {label} has expired meanwhile")
         forgotten = forget_branch(metadata.properties, branch=name)
-        return RefChange((*forgotten, update), (_is_at(name, None),))
+        return RefChange((*forgotten, update), (is_at(name, None),))
 
     change_refs(table, wanted, what=f"creating {kind} {name!r}", snapshot_id=target)
     return target
@@ -138,7 +136,7 @@ def delete_ref(table: Table, name: str, kind: Kind) -> int:
             raise _moved(label, name)
         forgotten = forget_branch(metadata.properties, branch=name) if kind == "branch" else ()
         gone = RemoveSnapshotRefUpdate(ref_name=name)
-        return RefChange((*forgotten, gone), (_is_at(name, ref.snapshot_id),))
+        return RefChange((*forgotten, gone), (is_at(name, ref.snapshot_id),))
 
     change_refs(table, wanted, what=f"deleting {kind} {name!r}", snapshot_id=before.snapshot_id)
     return before.snapshot_id
@@ -176,7 +174,7 @@ def rename_branch(table: Table, name: str, new_name: str) -> int:
         )
         renamed = move_branch(metadata, name, head).model_copy(update={"ref_name": new_name})
         gone = RemoveSnapshotRefUpdate(ref_name=name)
-        return RefChange((*loads, renamed, gone), (_is_at(name, head), _is_at(new_name, None)))
+        return RefChange((*loads, renamed, gone), (is_at(name, head), is_at(new_name, None)))
 
     change_refs(table, wanted, what=f"renaming branch {name!r}", snapshot_id=head)
     return head
@@ -228,14 +226,14 @@ def publish_branch(
         )
 
     def wanted(metadata: TableMetadata) -> RefChange | None:
-        here, there = _head(metadata, name), _head(metadata, onto)
+        here, there = head_of(metadata, name), head_of(metadata, onto)
         done = there is not None and is_in_history(metadata, head, there)
         if done and (here is None or not delete):
             return None
         if here != head or not (done or there == before):
             raise _moved(label, name if here != head else onto)
         loads: tuple[TableUpdate, ...] = copy_loads(metadata.properties, branch=name, onto=onto)
-        asserted = [_is_at(onto, there), _is_at(name, head)]
+        asserted = [is_at(onto, there), is_at(name, head)]
         moves: list[TableUpdate] = [] if done else [move_branch(metadata, onto, head)]
         if delete:
             loads += forget_branch(metadata.properties, branch=name)
@@ -244,12 +242,6 @@ def publish_branch(
 
     change_refs(table, wanted, what=f"publishing branch {name!r}", snapshot_id=head)
     return Publication(head, before)
-
-
-def is_in_history(metadata: TableMetadata, snapshot_id: int, head_id: int) -> bool:
-    """Whether a snapshot is the head, or one of its ancestors."""
-    history = ancestors_of(metadata.snapshot_by_id(head_id), metadata)
-    return any(snapshot.snapshot_id == snapshot_id for snapshot in history)
 
 
 def kind_of(ref: SnapshotRef) -> Kind:
@@ -295,12 +287,3 @@ def _moved(table: str, name: str, verb: str = "changed") -> CommitConflictError:
         f"another commit {verb} {name!r} of {table} meanwhile. Nothing was changed; look at the "
         "table, and start again"
     )
-
-
-def _head(metadata: TableMetadata, branch: str) -> int | None:
-    ref = metadata.refs.get(branch)
-    return None if ref is None else ref.snapshot_id
-
-
-def _is_at(name: str, snapshot_id: int | None) -> AssertRefSnapshotId:
-    return AssertRefSnapshotId(ref=name, snapshot_id=snapshot_id)

@@ -10,13 +10,11 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
-from pyiceberg.table.update import AssertRefSnapshotId
 
 from icestream.commit.landing import TableLanding, check_branch
-from icestream.commit.ref_change import RefChange, change_refs
+from icestream.commit.ref_change import RefChange, change_refs, head_of, is_at, is_in_history
 from icestream.commit.snapshot.producer import move_branch
 from icestream.errors import CommitConflictError, InvalidArgumentError
-from icestream.operations.upkeep.metadata.refs import is_in_history
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +99,7 @@ def rollback(
 
 def _move(table: Table, branch: str, head_id: int, target_id: int, label: str) -> None:
     def wanted(metadata: TableMetadata) -> RefChange | None:
-        ref = metadata.refs.get(branch)
-        here = None if ref is None else ref.snapshot_id
+        here = head_of(metadata, branch)
         if here == target_id:
             return None
         if here is None or here != head_id:
@@ -118,7 +115,7 @@ def _move(table: Table, branch: str, head_id: int, target_id: int, label: str) -
                 "at the new snapshot, and start again"
             )
         moved = move_branch(metadata, branch, target_id)
-        return RefChange((moved,), (AssertRefSnapshotId(ref=branch, snapshot_id=head_id),))
+        return RefChange((moved,), (is_at(branch, head_id),))
 
     change_refs(table, wanted, what=f"the rollback of branch {branch!r}", snapshot_id=target_id)
 

@@ -98,7 +98,7 @@ def _columns(csv: CsvFormat, line: bytes) -> int:
 
 
 def _has_line_breaks(csv: CsvFormat, head: bytes) -> bool:
-    """Whether a value in quotes goes on on the next line, and the whole is a record."""
+    """Whether a value in quotes continues on the next line, and the whole is one record."""
     if csv.quotes(head) == 0:
         return False
     lines = head.split(b"\n")
