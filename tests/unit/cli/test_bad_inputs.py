@@ -163,9 +163,24 @@ _OPTIONS = [
     _one("a.csv", _GOOD, 2, "--mode merge", more="--keys id", remedy="--mode merge --keys id"),
     _one("a.csv", _GOOD, 2, "no column 'nope': there are id, v", more="--partition-by nope"),
     _one("a.csv", _GOOD, 8, "shop.new", more="--no-create", remedy="--create"),
+    _one("a.csv", _GOOD, 2, "'id' has no value: write COLUMN=TYPE", more="--type id",
+         remedy="--type id=long"),
+    _one("a.csv", _GOOD, 2, "-1.* is not in the range", more="--incremental --watch -1"),
+    _Case({}, _load("http://127.0.0.1/x.csv"), 3, "download other files first"),
+    _Case({"a.csv": _GOOD}, _load("a.csv", "--branch nope", into="shop.old"), 2,
+          "create it first with `icestream branch create shop.old nope`",
+          "branch create shop.old nope"),
+    _Case({}, "scan shop.old --as-of 1999-01-01", 2, "`icestream snapshots NAME` lists",
+          "snapshots shop.old"),
+    _Case({}, "rollback shop.old --to 5", 2, "`icestream snapshots shop.old` lists",
+          "snapshots shop.old"),
+    _Case({}, "tables --catalog nope", 8, "its configuration has no uri.*PYICEBERG_CATALOG__NOPE"),
+    _Case({}, "rename shop.old nope.x", 2, r"create it first with catalog\.create_namespace"),
+    _Case({"p.yaml": b"loads:\n  a:\n    source: {files: a.csv}\n    into: shop.x\n"},
+          "run p.yaml", 2, "p.yaml:3: .*'files'.*did you mean 'path'"),
     _Case({"a.csv": _GOOD}, _load("a.csv", into="new"), 2, "as in 'db.t'",
           _load("a.csv", into="shop.new")),
-    _Case({}, _load("table:shop.nope"), 8, "check the name"),
+    _Case({}, _load("table:shop.nope"), 8, "did you mean .shop.old.."),
     _Case({"a.csv": _GOOD}, _load("a.csv", "--catalog nope"), 8, "nope"),
 ]  # fmt: skip
 
@@ -179,7 +194,7 @@ _TABLES = [
           "invalid value '2.5'", _load("d.csv", into="shop.other")),
     _Case({"n.csv": b"id,new\n1,2\n"}, _load("n.csv", into="shop.old"), 4, "--schema-mode evolve",
           _load("n.csv", "--schema-mode evolve", into="shop.old")),
-    _Case({"k.csv": b"id,v\n1,2\n1,3\n"}, "merge k.csv --into shop.old --on id", 3, "their key",
+    _Case({"k.csv": b"id,v\n1,2\n1,3\n"}, "merge k.csv --into shop.old --on id", 3, "repeat the key",
           "merge k.csv --into shop.old --on id --on-duplicate last"),
     _Case({"k.csv": b"id,v\n,2\n"}, "merge k.csv --into shop.old --on id", 3, "null"),
     _Case({"k.csv": _GOOD}, "merge k.csv --into shop.old", 2, "name the key columns",
@@ -349,5 +364,5 @@ def test_the_dry_run_of_a_table_shows_its_files(folder: Path, run: Run) -> None:
     (folder / "a.csv").write_bytes(_GOOD)
     assert _run(run, _load("a.csv")).exit_code == 0
     shown = _run(run, _load("table:shop.new", "--dry-run", into="shop.copy")).stdout
-    assert "reads         1 files, " in shown
+    assert "reads         1 file, " in shown
     assert " 0 B" not in shown
