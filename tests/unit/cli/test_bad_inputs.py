@@ -194,7 +194,7 @@ _TABLES = [
           "invalid value '2.5'", _load("d.csv", into="shop.other")),
     _Case({"n.csv": b"id,new\n1,2\n"}, _load("n.csv", into="shop.old"), 4, "--schema-mode evolve",
           _load("n.csv", "--schema-mode evolve", into="shop.old")),
-    _Case({"k.csv": b"id,v\n1,2\n1,3\n"}, "merge k.csv --into shop.old --on id", 3, "repeat the key",
+    _Case({"k.csv": b"id,v\n1,2\n1,3\n"}, "merge k.csv --into shop.old --on id", 3, "repeat the",
           "merge k.csv --into shop.old --on id --on-duplicate last"),
     _Case({"k.csv": b"id,v\n,2\n"}, "merge k.csv --into shop.old --on id", 3, "null"),
     _Case({"k.csv": _GOOD}, "merge k.csv --into shop.old", 2, "name the key columns",

@@ -82,7 +82,11 @@ def test_the_names_that_are_recommended_exist() -> None:
     }
     assert {each for names in ARGUMENTS.values() for each in names} <= arguments
     for instead in (*FUNCTIONS.values(), *METHODS.values()):
-        assert set(re.findall(r"icestream\.([a-z]+)", instead)) <= {*public, "catalogs", "integrations"}
+        assert set(re.findall(r"icestream\.([a-z]+)", instead)) <= {
+            *public,
+            "catalogs",
+            "integrations",
+        }
         assert set(re.findall(r"^([a-z_]+)\(", instead)) <= set(dir(ice.Scan))
     assert not FUNCTIONS.keys() & public.keys()
     assert not METHODS.keys() & set(dir(ice.Scan))

@@ -99,9 +99,9 @@ def in_options(
     if command == "run":
         return _ARGUMENT.sub(_key, text)
     text = _RAISE.sub("raise --memory", text)
-    text = text.replace("the option columns, too, as in ['id', 'price']", _COLUMNS_OPTION)
     text = _READER_OPTION.sub(r"--option \1=\3", text)
     text = _ARGUMENT.sub(partial(_option, command=command), text)
+    text = text.replace("the option columns, too, as in ['id', 'price']", _COLUMNS_OPTION)
     text = _ONE_OF.sub(
         lambda match: ", ".join(_flag(each, command) for each in match[0].split(", ")), text
     )
