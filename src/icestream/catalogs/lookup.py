@@ -169,7 +169,8 @@ def open_catalog(
         if is_local(catalog):
             missing = "no catalog" if catalog is None else f"no catalog {catalog!r}"
             raise CatalogError(
-                f"{missing} is configured, and {local_folder()} does not exist: configure one in "
+                f"{missing} is configured, and {local_folder()} does not exist: "
+                "icestream.load(files, into='db.t') creates it, or configure a catalog in "
                 f".pyiceberg.yaml or with {variable}, or change to the folder that contains "
                 f"{LOCAL_FOLDER}"
             ) from error
@@ -270,6 +271,8 @@ def described(catalog: Catalog) -> str:
 
 def _trouble(error: Exception, properties: Mapping[str, str]) -> str:
     """The message of a catalog's error, without secrets."""
+    if "URI missing, please provide" in str(error):  # PyIceberg names options of its own program
+        return "its configuration has no uri"
     return timeout_text(error, properties) or error_text(error, properties)
 
 

@@ -44,6 +44,7 @@ from icestream.cli.interrupts import Interrupts, Terminated
 from icestream.cli.options.settings import Settings
 from icestream.cli.output.output_file import leave_stdout
 from icestream.cli.output.text import caret_lines, in_options, paint, without_place
+from icestream.cli.usage_errors import usage_text
 from icestream.report.version import __version__
 
 _PROGRAM = "icestream"
@@ -93,10 +94,10 @@ class Commands(click.Group):
             with self.make_context(_PROGRAM, arguments, obj=settings, **extra) as context:
                 self.invoke(context)
 
-        sys.exit(_exit_code(run, settings))
+        sys.exit(_exit_code(run, settings, arguments))
 
 
-def _exit_code(run: Callable[[], None], settings: Settings) -> int:
+def _exit_code(run: Callable[[], None], settings: Settings, arguments: list[str]) -> int:
     """Run a command. If it fails, print one line on stderr."""
     try:
         run()
@@ -111,9 +112,7 @@ def _exit_code(run: Callable[[], None], settings: Settings) -> int:
     except Terminated as error:
         return _stopped(error, "terminated", ExitCode.TERMINATED)
     except click.UsageError as error:
-        message = error.format_message().removesuffix(".")
-        hint = "" if error.ctx is None else f". See `{error.ctx.command_path} --help`."
-        _fail(f"{message}{hint}")
+        _fail(usage_text(error, arguments))
         return ExitCode.USAGE
     except Exception as error:
         return _failed(error, settings)

@@ -24,7 +24,7 @@ from icestream.operations.merge.merge_options import (
 from icestream.pipeline.inputs.load_identity import Naming
 from icestream.pipeline.load_execution import Gate, LoadRun
 from icestream.pipeline.load_plan import LoadPlan, plan_load
-from icestream.pipeline.reports.load_progress import LoadProgress
+from icestream.pipeline.reports.load_progress import LoadProgress, checked_progress
 from icestream.pipeline.reports.load_report import LoadReport
 from icestream.pipeline.reports.state_folder import StateFolder
 from icestream.pipeline.request.load_spec import (
@@ -177,6 +177,10 @@ def load(
     spec = LoadSpec.of(sources, into, **{name: arguments[name] for name in LOAD_OPTIONS})
     if watch is not None and not spec.incremental:
         raise InvalidArgumentError("watch repeats an incremental load: give incremental=True, too")
+    if watch is not None and not 0 <= watch < threading.TIMEOUT_MAX:
+        raise InvalidArgumentError(
+            f"watch is {watch!r}: give seconds between two loads, such as 60"
+        )
     if dry_run:
         return plan_load(spec, state=_state(state), spark=spark)
 
@@ -212,7 +216,8 @@ def run_load(
         gate: Decides whether to publish the load, for example by testing its result.
         naming: Chooses the load id, if the load has none.
     """
-    report = LoadRun(spec, _state(state), spark, progress or LoadProgress(), gate, naming).run()
+    watched = checked_progress(progress)
+    report = LoadRun(spec, _state(state), spark, watched, gate, naming).run()
     if on_report is not None:
         on_report(report)
     return report

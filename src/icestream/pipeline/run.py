@@ -22,6 +22,7 @@ from icestream.errors import (
 from icestream.pipeline.audit.audited_load import AuditGate
 from icestream.pipeline.inputs.load_identity import IsCommitted, LoadIdentity
 from icestream.pipeline.load import run_load
+from icestream.pipeline.reports.load_progress import checked_progress
 from icestream.pipeline.reports.load_report import LoadReport
 from icestream.pipeline.reports.run_report import (
     LoadOutcome,
@@ -140,6 +141,7 @@ def run(
     needs = needs_of(file.loads)
     chosen = _chosen(only, tuple(needs))
     order = [name for name in run_order(needs) if name in chosen]
+    checked_progress(progress)
     folder = StateFolder(state)
     run_file = RunFile(folder, file.name)
     if dry_run:

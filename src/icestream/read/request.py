@@ -251,7 +251,10 @@ def _snapshot_as_of(scan: DataScan, as_of: datetime | int) -> int:
         )
     past = [e for e in scan.table_metadata.snapshot_log if e.timestamp_ms <= millis]
     if not past:
-        raise InvalidArgumentError(f"the table has no snapshot as old as {as_of}")
+        raise InvalidArgumentError(
+            f"the table has no snapshot as old as {as_of}. table.history() lists the existing "
+            "snapshots"
+        )
     return past[-1].snapshot_id  # The last one of that millisecond.
 
 

@@ -35,6 +35,12 @@ FUNCTIONS = {
     **{name: f"icestream.scan(table).{name}()" for name in ("count", "explain", "head", "splits")},
     **{name: f"icestream.scan(table).{name}()" for name in ("to_arrow", "to_pandas", "to_polars")},
     "to_duckdb": "icestream.scan(table).to_duckdb()",
+    "sql": "icestream.scan(table).to_duckdb(), or the command `icestream sql`",
+    "progress": "icestream.integrations.notebook.NotebookProgress()",
+    **{
+        name: f"the command `icestream {name}`, or PyIceberg's table and catalog"
+        for name in ("branch", "drop", "rename", "rollback", "snapshots", "tables", "tag")
+    },
 }
 METHODS = {
     **dict.fromkeys(("read_all", "to_table", "collect", "to_arrow_table", "load"), "to_arrow()"),
@@ -74,6 +80,10 @@ ARGUMENTS = {
     "when_matched_update_all": ("when_matched",),
     "when_not_matched_insert_all": ("when_not_matched",),
     "target_size": ("target_file_bytes",),
+}
+
+_ELSEWHERE = {
+    ("scan", "progress"): "icestream.integrations.notebook.NotebookProgress().over(scan)",
 }
 
 
@@ -123,7 +133,7 @@ def with_known_arguments(function: Callable[..., Any], module: str) -> Callable[
         name = next(key for key in kwargs if key not in parameters)
         there = [each for each in ARGUMENTS.get(name, ()) if each in parameters]
         problem = f"{function.__name__}() has no argument {name!r}"
-        instead = f"{there[0]}=" if there else None
+        instead = f"{there[0]}=" if there else _ELSEWHERE.get((function.__name__, name))
         raise UnknownArgumentError(_message(problem, name, instead, parameters))
 
     checked.__module__ = module

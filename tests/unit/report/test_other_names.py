@@ -20,6 +20,8 @@ from icestream.report.other_names import ARGUMENTS, FUNCTIONS, METHODS
     [
         ("upsert", r"use icestream\.merge\(table, source, on=\[\.\.\.\]\)$"),
         ("read_table", r"use icestream\.scan\(table\)$"),
+        ("rollback", "use the command `icestream rollback`"),
+        ("sql", r"use icestream\.scan\(table\)\.to_duckdb\(\)"),
         ("ovewrite", "did you mean 'overwrite'"),
         ("xyz", "^module 'icestream' has no attribute 'xyz'$"),
     ],
@@ -41,6 +43,7 @@ def test_a_package_that_is_called_is_answered(package, instead: str) -> None:
     ("function", "name", "instead"),
     [
         (ice.scan, "row_filter", "use where=$"),
+        (ice.scan, "progress", r"NotebookProgress\(\)\.over\(scan\)$"),
         (ice.scan, "selected_fields", "use columns=$"),
         (ice.scan, "n_rows", "use limit=$"),
         (ice.merge, "join_cols", "use on=$"),
@@ -80,7 +83,11 @@ def test_the_names_that_are_recommended_exist() -> None:
     }
     assert {each for names in ARGUMENTS.values() for each in names} <= arguments
     for instead in (*FUNCTIONS.values(), *METHODS.values()):
-        assert set(re.findall(r"icestream\.([a-z]+)", instead)) <= {*public, "catalogs"}
+        assert set(re.findall(r"icestream\.([a-z]+)", instead)) <= {
+            *public,
+            "catalogs",
+            "integrations",
+        }
         assert set(re.findall(r"^([a-z_]+)\(", instead)) <= set(dir(ice.Scan))
     assert not FUNCTIONS.keys() & public.keys()
     assert not METHODS.keys() & set(dir(ice.Scan))

@@ -89,7 +89,7 @@ def _chosen_engine(settings: Settings, engine: str) -> str:
     if engine == "spark":
         pyspark_module()
     else:
-        duckdb_module("the demo in this process")
+        duckdb_module("the demo in this process", "install PySpark: pip install 'icestream[spark]'")
     return engine
 
 

@@ -137,7 +137,10 @@ if TYPE_CHECKING:
     "--checkpoint", metavar="FOLDER", help="Folder that records what --incremental has loaded."
 )
 @click.option(
-    "--watch", type=float, metavar="SECONDS", help="Repeat the load at this interval, until Ctrl-C."
+    "--watch",
+    type=click.FloatRange(0, 1e8),
+    metavar="SECONDS",
+    help="Repeat the load at this interval, until Ctrl-C.",
 )
 @merge_options
 @click.option(

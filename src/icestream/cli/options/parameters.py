@@ -108,7 +108,8 @@ class Property(_Type):
             return value
         name, separator, text = str(value).partition("=")
         if not separator or not name:
-            self.fail(f"{value!r} is not a property: write it like team=sales", param, ctx)
+            form = getattr(param, "metavar", None) or "NAME=VALUE"
+            self.fail(f"{value!r} has no value: write {form}", param, ctx)
         return name, text
 
 

@@ -45,11 +45,14 @@ _RAISE = re.compile(r"\braise memory\b")
 _CALL = re.compile(r"ice\.(compact|orphans|health)\(table(?:, (delete)=True)?\)")
 _READER_OPTION = re.compile(r"\boption (\w+)=(['\"])([\w-]+)\2")
 _COLUMNS_OPTION = "--option columns=id,price, too"
+_TWO_ENDS = re.compile(r"(?<=[?!])\.(?= |$)")  # as in "did you mean 'id'?. Fix it"
+_NO_SNAPSHOT = re.compile(r"(?<=^)(\S+\.\S+)( has no snapshot .*? `icestream snapshots) NAME`")
 _NEW_BRANCH = re.compile(
-    r"(\S+) has no branch '(.*?)': create it first with table\.manage_snapshots\(\)\S+"
+    r"(\S+) has no branch '(.*?)': create it first with table\.manage_snapshots\(\).*?commit\(\)"
 )
 _PYTHON = (
-    ("table.history() lists", "`icestream tables NAME --json` lists"),
+    ("table.history() lists", "`icestream snapshots NAME` lists"),
+    ("icestream.load(files, into='db.t') creates", "`icestream load FILES --into db.t` creates"),
     ("with table.update_spec()", "in Python, with table.update_spec()"),
     (
         "with table.maintenance.expire_snapshots()",
@@ -85,12 +88,13 @@ def in_options(
         branch: The value of `--branch` that such commands need.
         command: The command that gave the message. Messages of `run` are about a pipeline file.
     """
-    text = " ".join(message.split())
+    text = _TWO_ENDS.sub("", " ".join(message.split()))
     text = _NEW_BRANCH.sub(
         r"\1 has no branch '\2': create it first with `icestream branch create \1 \2`", text
     )
     for python, words in _PYTHON:
         text = text.replace(python, words)
+    text = _NO_SNAPSHOT.sub(r"\1\2 \1`", text)
     text = _CALL.sub(partial(_command, table=table, catalog=catalog, branch=branch), text)
     if command == "run":
         return _ARGUMENT.sub(_key, text)

@@ -92,6 +92,11 @@ def compact(
     Memory: Arrow bytes held, and descriptions of the files to rewrite (about 400 bytes each), stay
         within `memory`.
     """
+    if progress is not None and not callable(progress):
+        raise InvalidArgumentError(
+            f"progress is {progress!r}: pass a function that takes a CompactReport, or in a "
+            "notebook icestream.integrations.notebook.NotebookProgress()"
+        )
     table = resolve_table(table, catalog)
     return run_compaction(
         table,

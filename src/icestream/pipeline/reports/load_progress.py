@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from icestream.errors import InvalidArgumentError
 from icestream.memory.budget import MemoryBudget
 
 
@@ -55,6 +56,20 @@ class LoadProgress:
         self.budget = budget
         self.limit_bytes = budget.limit_bytes if budget is not None else self.limit_bytes
         self.stage = "loading"
+
+
+def checked_progress(progress: object) -> LoadProgress:
+    """The object that a load updates: the given one, or a new one.
+
+    Raises:
+        InvalidArgumentError: If it is something else, such as True.
+    """
+    if progress is not None and not isinstance(progress, LoadProgress):
+        raise InvalidArgumentError(
+            f"progress is {progress!r}: pass an icestream.LoadProgress(), or in a notebook "
+            "icestream.integrations.notebook.NotebookProgress()"
+        )
+    return LoadProgress() if progress is None else progress
 
 
 class Stages:

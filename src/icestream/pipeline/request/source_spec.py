@@ -47,6 +47,11 @@ _COMMA = re.compile(r"\s*,\s*")
 _TABLE = "table:"
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://|file:/")
 _IN_ADDRESS = ("table", "query", "user", "password")
+# Keys that people try, and those that exist.
+_OTHER_KEYS = {
+    **dict.fromkeys(("file", "files", "folder", "glob"), "path"),
+    **dict.fromkeys(("uri", "url", "connection", "dsn"), "database"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +184,11 @@ def _of_mapping(source: Mapping[str, Any], folder: Path | None) -> SourceSpec:
     model = next((model for key, model in _MODELS.items() if key in source), None)
     if model is None:
         known = dict.fromkeys(key for model in _MODELS.values() for key in model.model_fields)
+        other = next((key for key in source if key in _OTHER_KEYS), None)
+        if other is not None:
+            raise InvalidArgumentError(
+                f"a source has {other!r}, which is unknown: did you mean {_OTHER_KEYS[other]!r}?"
+            )
         check_keys("a source", source, known)
         raise InvalidArgumentError(
             f"a source has {', '.join(map(repr, source)) or 'nothing'}: give 'path', 'table', "

@@ -18,8 +18,18 @@ _BATCH_ROWS = 16_384
 LEAST_DUCKDB_BYTES = 16 << 20  # with half of that, DuckDB can't sort
 
 
-def duckdb_module(reason: str = "a SQL transform on the local engine") -> Any:
+def duckdb_module(
+    reason: str = "a SQL transform on the local engine",
+    otherwise: str = (
+        "let Spark run the SQL with engine='spark' and transform_engine='spark' "
+        "(pip install 'icestream[spark]')"
+    ),
+) -> Any:
     """Import DuckDB.
+
+    Args:
+        reason: What needs DuckDB.
+        otherwise: What to do without DuckDB.
 
     Raises:
         MissingExtraError: If it is not installed.
@@ -28,8 +38,7 @@ def duckdb_module(reason: str = "a SQL transform on the local engine") -> Any:
         import duckdb
     except ImportError as error:
         raise MissingExtraError(
-            f"{reason} needs DuckDB: pip install 'icestream[duckdb]', or let Spark run the SQL "
-            "with engine='spark' and transform_engine='spark'"
+            f"{reason} needs DuckDB: pip install 'icestream[duckdb]', or {otherwise}"
         ) from error
     return duckdb
 

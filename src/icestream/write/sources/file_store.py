@@ -147,6 +147,10 @@ class FileStore:
 
 def _advice(path: str, error: Exception) -> str:
     """What to do about a path that can't be opened."""
+    if "Unrecognized filesystem type" in str(error):
+        return (
+            "Give a local path, or an address of s3, gs, hdfs or abfs; download other files first"
+        )
     if not is_local_path(path):
         return (
             "Check the path, and the options that give access (s3.endpoint, s3.access-key-id, ...)"

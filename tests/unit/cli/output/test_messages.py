@@ -34,7 +34,7 @@ from icestream.cli.output.messages import in_options
         ("schema says that 'id' is 'x'", "--type says that 'id' is 'x'"),
         ("memory 'x' is not a size", "--memory 'x' is not a size"),
         ("give one of branch, tag, not 2", "give one of --branch, --tag, not 2"),
-        ("table.history() lists those", "`icestream tables NAME --json` lists those"),
+        ("table.history() lists those", "`icestream snapshots NAME` lists those"),
     ],
 )  # fmt: skip
 def test_messages_name_options_instead_of_arguments(message: str, expected: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import icestream as ice
 from icestream.memory.budget import MemoryBudget
 from icestream.pipeline.reports.load_progress import LoadProgress, Stages, peak_process_bytes
 
@@ -17,6 +18,22 @@ def test_a_load_that_starts_to_read_begins_at_zero() -> None:
     lease = budget.force(100)
     assert (progress.bytes_held, progress.limit_bytes) == (100, 1_000_000)
     lease.release()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: ice.load("a.csv", into="a.b", progress=True),
+        lambda: ice.compact("a.b", progress=True),
+    ],
+)
+def test_progress_that_is_no_object_is_refused_before_anything_runs(call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        ice.InvalidArgumentError, match=r"progress is True: pass .*NotebookProgress"
+    ):
+        call()
+    assert not list(tmp_path.iterdir())
 
 
 def test_without_a_budget_the_limit_stays_and_held_bytes_are_unknown() -> None:

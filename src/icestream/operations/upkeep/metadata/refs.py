@@ -272,7 +272,8 @@ def _snapshot(metadata: TableMetadata, snapshot_id: int | None, at: str, table: 
         )
     if metadata.snapshot_by_id(snapshot_id) is None:
         raise InvalidArgumentError(
-            f"{table} has no snapshot {snapshot_id}: it never had it, or the snapshot has expired"
+            f"{table} has no snapshot {snapshot_id}: it never had it, or the snapshot has expired. "
+            "table.history() lists those that are left"
         )
     return snapshot_id
 

@@ -124,7 +124,8 @@ def _by_id(metadata: TableMetadata, to: int, ids: list[int], branch: str, table:
     snapshot = metadata.snapshot_by_id(to)
     if snapshot is None:
         raise InvalidArgumentError(
-            f"{table} has no snapshot {to}: it never had it, or the snapshot has expired"
+            f"{table} has no snapshot {to}: it never had it, or the snapshot has expired. "
+            "table.history() lists those that are left"
         )
     if to in ids:
         return snapshot

@@ -150,7 +150,8 @@ def rename_table(table: Table, new_name: str) -> Table:
     except NoSuchNamespaceError as error:
         raise InvalidArgumentError(
             f"{new_name!r} can't be the new name, because the catalog has no namespace "
-            f"{new_name.rpartition('.')[0]!r}: create it first"
+            f"{new_name.rpartition('.')[0]!r}: create it first with "
+            f"catalog.create_namespace({new_name.rpartition('.')[0]!r})"
         ) from error
     except Exception as error:
         if _uuid_of(catalog, new_name) not in (None, uuid):
