@@ -78,5 +78,5 @@ def test_without_a_catalog_the_message_says_how_to_set_one_up(folder: Path, run:
     shown = run("tables")
     assert shown.exit_code == 8
     assert shown.stdout == ""
-    assert "configure one in .pyiceberg.yaml" in shown.stderr
+    assert "in .pyiceberg.yaml or with PYICEBERG_CATALOG__DEFAULT__URI" in shown.stderr
     assert list(folder.iterdir()) == []
