@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -86,6 +87,23 @@ def test_nothing_is_shown_when_quiet(
     assert shown.stderr == ""
 
 
+def _wait_for_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let commands end only after their first line: they may be faster than the thread."""
+    written = threading.Event()
+    line, leave = progress.Progress.line, progress.Progress.__exit__
+
+    def write(self: progress.Progress, width: int | None = None) -> str:
+        written.set()
+        return line(self, width)
+
+    def wait(self: progress.Progress, *error: object) -> None:
+        assert written.wait(60)
+        leave(self, *error)
+
+    monkeypatch.setattr(progress.Progress, "line", write)
+    monkeypatch.setattr(progress.Progress, "__exit__", wait)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -100,6 +118,7 @@ def test_each_command_that_works_for_long_shows_how_far_it_is(
     orders: Table, run: Run, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr(progress, "PLAIN_SECONDS", 0.0001)
+    _wait_for_a_line(monkeypatch)
     shown = run(*arguments)
     assert shown.exit_code == 0, shown.stderr
     lines = [line for line in shown.stderr.splitlines() if "no catalog" not in line]
