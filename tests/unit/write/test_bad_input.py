@@ -374,16 +374,17 @@ def test_a_table_that_was_dropped_is_refused(catalog, table, verb):
 
 
 @_every_commit
-def test_a_name_is_no_table(verb):
+@pytest.mark.parametrize("thing", [7, ["db.t"], None], ids=repr)
+def test_something_that_is_neither_a_table_nor_a_name_is_refused(verb, thing):
     with pytest.raises(ice.InvalidArgumentError) as caught:
-        verb("db.t", _good_rows(1))
-    _says(caught.value, "str", "Table", "load_table")
+        verb(thing, _good_rows(1))
+    _says(caught.value, type(thing).__name__, "Table")
 
 
-def test_a_name_is_no_table_for_files_either():
+def test_something_that_is_neither_a_table_nor_a_name_is_refused_for_files_too():
     with pytest.raises(ice.InvalidArgumentError) as caught:
-        ice.write_files("db.t", _good_rows(1))
-    _says(caught.value, "str", "load_table")
+        ice.write_files(7, _good_rows(1))
+    _says(caught.value, "int", "Table")
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def test_filters_and_columns_are_as_of_a_batch_read(catalog: SqlCatalog, table: 
     append_orders(table, 10, 20)
     stream = Stream(catalog, where="id >= 15", columns="price,id", metadata_columns="_pos")
     start = stream.reader.initialOffset()
-    assert stream.schema.names == ["id", "price", "_pos"]
+    assert stream.schema.names == ["price", "id", "_pos"]
     assert stream.next() == list(range(15, 20))
     assert len(stream.reader.partitions(start, stream.offset)) == 1, "of the two files"
 
