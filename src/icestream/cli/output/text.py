@@ -61,9 +61,12 @@ def ids_as_text(document: Any, name: str = "") -> Any:
 
 
 def caret_lines(error: BaseException) -> list[str]:
-    """The filter of an error, and a caret below the wrong character; nothing for other errors."""
+    """The filter of an error, and a caret below the wrong character.
+
+    Nothing for other errors, and for an empty filter.
+    """
     text, position = getattr(error, "text", None), getattr(error, "position", None)
-    if not isinstance(text, str) or not isinstance(position, int):
+    if not isinstance(text, str) or not isinstance(position, int) or not text.strip():
         return []
     start = max(0, position - _CARET_COLUMNS // 2) if len(text) > _CARET_COLUMNS else 0
     line = re.sub(r"\s", " ", text[start : start + _CARET_COLUMNS])

@@ -227,6 +227,12 @@ def test_a_mistake_in_a_filter_is_one_line_and_a_caret_below_the_filter(
     assert shown.stderr.splitlines()[-3:] == lines
 
 
+def test_an_empty_filter_is_one_line_without_a_caret(orders: Table, run: Run) -> None:
+    [line] = run("scan", "shop.orders", "--where", "").stderr.splitlines()[-1:]
+    assert line.startswith("icestream: the filter")
+    assert "it is empty" in line
+
+
 def test_an_output_in_a_folder_that_is_not_there_is_refused(orders: Table, run: Run) -> None:
     shown = run("scan", "shop.orders", "-o", "nowhere/out.csv")
     assert shown.exit_code == 8

@@ -68,4 +68,5 @@ def test_the_caret_stays_below_its_character_in_a_long_filter() -> None:
     assert len(line) <= 80
     assert without_place(error) == "wrong"
     assert caret_lines(ValueError("x")) == []
+    assert caret_lines(InvalidArgumentError("it is empty", text=" ", position=1)) == []
     assert without_place(ValueError("x")) == "x"
