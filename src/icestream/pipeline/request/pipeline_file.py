@@ -143,12 +143,7 @@ class PipelineFile:
             InvalidArgumentError: If the file is not valid. The message names the line.
         """
         file = Path(path)
-        try:
-            text = file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidArgumentError(
-                f"the pipeline {file} can't be read: {getattr(error, 'strerror', None) or error}"
-            ) from error
+        text = _text_of(file)
         known = {**os.environ, **(variables or {})}
         document = LocatedYaml.parse(text, str(file), known)
         folder = file.absolute().parent
@@ -171,6 +166,22 @@ class PipelineFile:
             fingerprint = _fingerprint({**plain, "checkpoint": spec.checkpoint})
             loads.append(PipelineLoad(name, spec, tests, load.after, fingerprint))
         return cls(model.name or file.stem, file, tuple(loads))
+
+
+def _text_of(file: Path) -> str:
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise InvalidArgumentError(
+            f"the pipeline {file} can't be read: {error.strerror or error}"
+        ) from error
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise InvalidArgumentError(
+            f"{file}:{line}: this is not UTF-8 text: save the file as UTF-8"
+        ) from error
 
 
 def _options(pipeline: Mapping[str, Any], load: Mapping[str, Any]) -> dict[str, Any]:

@@ -184,6 +184,25 @@ def test_errors_name_the_line(tmp_path: Path, text: str, line: int, message: str
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-16"])
+def test_a_file_in_another_encoding_names_the_line_and_what_to_do(
+    tmp_path: Path, encoding: str
+) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_bytes((_LOAD + "    name: Bücher\n").encode(encoding))
+    line = 1 if encoding == "utf-16" else 5
+    message = rf"p\.yaml:{line}: this is not UTF-8 text: save the file as UTF-8$"
+    with pytest.raises(ice.InvalidArgumentError, match=message):
+        PipelineFile.read(file)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_line_ends_and_the_mark_of_windows_are_read(tmp_path: Path, encoding: str) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_bytes(_LOAD.replace("\n", "\r\n").encode(encoding))
+    assert PipelineFile.read(file).loads[0].spec.into == "db.a"
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ice.InvalidArgumentError, match=r"nothing\.yaml can't be read: No such"):
         PipelineFile.read(tmp_path / "nothing.yaml")
