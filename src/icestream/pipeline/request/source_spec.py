@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -167,6 +167,7 @@ def parse_sources(source: object, *, folder: Path | None = None) -> tuple[Source
 def _of_text(text: str, folder: Path | None) -> SourceSpec:
     if not text.strip():
         raise InvalidArgumentError("a source is empty: give a path such as 'data/*.parquet'")
+    _refuse_stdin((text,))
     if text.startswith(_TABLE):
         return _of_mapping({"table": text.removeprefix(_TABLE)}, folder)
     if is_database(text):
@@ -196,6 +197,7 @@ def _of_mapping(source: Mapping[str, Any], folder: Path | None) -> SourceSpec:
         )
     with explained():
         spec = model.model_validate(source).spec
+    _refuse_stdin(spec.paths)
     options = dict(spec.options)
     if options.get("jar"):
         jars = [_placed(jar.strip(), folder) for jar in str(options["jar"]).split(",")]
@@ -349,6 +351,14 @@ Sources = Annotated[
     PlainValidator(_validated_sources, json_schema_input_type=_Written | list[_Written]),
 ]
 """The type of `source` in a pipeline file. Relative paths start at the context's folder."""
+
+
+def _refuse_stdin(paths: Sequence[str]) -> None:
+    if "-" in paths:
+        raise InvalidArgumentError(
+            "a source is '-', and standard input is not read: save the rows to a file, and give "
+            "its path"
+        )
 
 
 def _placed(path: str, folder: Path | None) -> str:

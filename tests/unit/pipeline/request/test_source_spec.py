@@ -56,6 +56,12 @@ def test_an_error_about_a_database_shows_no_password(wrong: dict[str, Any]) -> N
     assert "hunter2" not in "".join(traceback.format_exception(caught.value))
 
 
+@pytest.mark.parametrize("source", ["-", {"path": "-", "format": "csv"}], ids=str)
+def test_standard_input_is_refused_with_what_to_do(source: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="standard input is not read: save the rows to"):
+        SourceSpec.parse(source)
+
+
 def test_relative_paths_are_those_of_the_folder_that_is_given(tmp_path: Path) -> None:
     spec = LoadSpec.of(["a.csv", "s3://b/c.csv"], "db.t", name="orders", folder=tmp_path)
     assert [source.paths for source in spec.sources] == [
