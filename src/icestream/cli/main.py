@@ -138,7 +138,7 @@ def _failed(error: Exception, settings: Settings) -> int:
         text = f"{type(error).__name__}: {text}"
     if is_disk_full(error) and "free some space" not in text:
         text = f"{text.removesuffix('.')}. Free some space, or work in a folder on another disk"
-    _fail(text, *caret_lines(error), command=settings.command)
+    _fail(text, *caret_lines(error), settings=settings)
     return code
 
 
@@ -148,9 +148,10 @@ def _stopped(error: BaseException, what: str, code: ExitCode) -> ExitCode:
     return code
 
 
-def _fail(text: str, *lines: str, command: str | None = None) -> None:
-    first = f"{paint(_PROGRAM, 'red', sys.stderr)}: {in_options(text, command=command)}"
-    click.echo("\n".join([first, *lines]), err=True)
+def _fail(text: str, *lines: str, settings: Settings | None = None) -> None:
+    known = settings or Settings()
+    shown = in_options(text, known.table, catalog=known.catalog, command=known.command)
+    click.echo("\n".join([f"{paint(_PROGRAM, 'red', sys.stderr)}: {shown}", *lines]), err=True)
 
 
 @click.group(

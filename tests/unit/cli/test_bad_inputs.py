@@ -170,7 +170,7 @@ _OPTIONS = [
     _Case({"a.csv": _GOOD}, _load("a.csv", "--branch nope", into="shop.old"), 2,
           "create it first with `icestream branch create shop.old nope`",
           "branch create shop.old nope"),
-    _Case({}, "scan shop.old --as-of 1999-01-01", 2, "`icestream snapshots NAME` lists",
+    _Case({}, "scan shop.old --as-of 1999-01-01", 2, "`icestream snapshots shop.old` lists",
           "snapshots shop.old"),
     _Case({}, "rollback shop.old --to 5", 2, "`icestream snapshots shop.old` lists",
           "snapshots shop.old"),

@@ -30,6 +30,7 @@ class Settings:
         debug: Whether to print errors with their traceback.
         memory: The memory limit as the user wrote it.
         command: Name of the command that runs.
+        table: The table that the command has opened, for messages.
     """
 
     catalog: str | None = None
@@ -38,6 +39,7 @@ class Settings:
     debug: bool = False
     memory: str | None = None
     command: str | None = None
+    table: str | None = None
 
     def budget(self) -> MemoryBudget:
         """Create a budget with the limit of `--memory`."""
@@ -73,7 +75,9 @@ class Settings:
         from icestream.catalogs.lookup import load_table
 
         with self.open_catalog() as catalog:
-            yield load_table(name, catalog)
+            table = load_table(name, catalog)
+            self.table = name
+            yield table
 
     @contextmanager
     def changing(self, table: Table) -> Iterator[None]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from functools import partial
 
 from icestream.operations.merge.merge_options import MERGE_RULES
@@ -46,12 +47,13 @@ _CALL = re.compile(r"ice\.(compact|orphans|health)\(table(?:, (delete)=True)?\)"
 _READER_OPTION = re.compile(r"\boption (\w+)=(['\"])([\w-]+)\2")
 _COLUMNS_OPTION = "--option columns=id,price, too"
 _TWO_ENDS = re.compile(r"(?<=[?!])\.(?= |$)")  # as in "did you mean 'id'?. Fix it"
-_NO_SNAPSHOT = re.compile(r"(?<=^)(\S+\.\S+)( has no snapshot .*? `icestream snapshots) NAME`")
+_NO_SNAPSHOT = re.compile(r"(\S+\.\S+) has no snapshot ")
+_SNAPSHOTS = "`icestream snapshots NAME`"
 _NEW_BRANCH = re.compile(
     r"(\S+) has no branch '(.*?)': create it first with table\.manage_snapshots\(\).*?commit\(\)"
 )
 _PYTHON = (
-    ("table.history() lists", "`icestream snapshots NAME` lists"),
+    ("table.history() lists", f"{_SNAPSHOTS} lists"),
     ("icestream.load(files, into='db.t') creates", "`icestream load FILES --into db.t` creates"),
     ("with table.update_spec()", "in Python, with table.update_spec()"),
     (
@@ -94,7 +96,9 @@ def in_options(
     )
     for python, words in _PYTHON:
         text = text.replace(python, words)
-    text = _NO_SNAPSHOT.sub(r"\1\2 \1`", text)
+    subject = _NO_SNAPSHOT.match(text)
+    place = (subject[1] if subject else table, catalog)
+    text = text.replace(_SNAPSHOTS, f"`{_pasted('snapshots', *place)}`")
     text = _CALL.sub(partial(_command, table=table, catalog=catalog, branch=branch), text)
     if command == "run":
         return _ARGUMENT.sub(_key, text)
@@ -112,11 +116,17 @@ def in_options(
 def _command(
     match: re.Match[str], table: str | None, catalog: str | None, branch: str | None
 ) -> str:
-    words = ["icestream", match[1], table or "NAME"]
-    words += ["--delete"] if match[2] else []
-    words += ["--branch", branch] if branch and match[1] != "orphans" else []
-    words += ["--catalog", catalog] if catalog else []
-    return shlex.join(words)
+    options = ["--delete"] if match[2] else []
+    options += ["--branch", branch] if branch and match[1] != "orphans" else []
+    return _pasted(match[1], table, catalog, options)
+
+
+def _pasted(
+    command: str, table: str | None, catalog: str | None, options: Sequence[str] = ()
+) -> str:
+    """A command that can be pasted into a shell."""
+    of_catalog = ["--catalog", catalog] if catalog else []
+    return shlex.join(["icestream", command, table or "NAME", *options, *of_catalog])
 
 
 def _flag(name: str, command: str | None) -> str:

@@ -34,7 +34,7 @@ from icestream.cli.output.messages import in_options
         ("schema says that 'id' is 'x'", "--type says that 'id' is 'x'"),
         ("memory 'x' is not a size", "--memory 'x' is not a size"),
         ("give one of branch, tag, not 2", "give one of --branch, --tag, not 2"),
-        ("table.history() lists those", "`icestream snapshots NAME` lists those"),
+        ("table.history() lists those", "`icestream snapshots db.t` lists those"),
     ],
 )  # fmt: skip
 def test_messages_name_options_instead_of_arguments(message: str, expected: str) -> None:
@@ -58,3 +58,7 @@ def test_commands_in_messages_can_be_pasted() -> None:
         "run icestream compact db.t --branch b --catalog 'my prod' and "
         "icestream orphans db.t --delete --catalog 'my prod'"
     )
+    lists = "`icestream snapshots db.t --catalog p` lists"
+    assert in_options("table.history() lists", "db.t", catalog="p") == lists
+    assert in_options("db.t has no snapshot 5: table.history() lists", catalog="p").endswith(lists)
+    assert in_options("table.history() lists") == "`icestream snapshots NAME` lists"
