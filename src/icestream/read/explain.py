@@ -10,6 +10,7 @@ from icestream.memory.budget import MemoryBudget
 from icestream.read.decode.layout import buffer_bytes
 from icestream.read.decode.sizing import Estimate, Sizing, StepSizing
 from icestream.read.deliver.units import FileCounter
+from icestream.read.filters.filter_text import filter_text
 from icestream.read.order import ArrivalOrder, Order, most_streams
 from icestream.read.split import ReadContext, Split
 from icestream.report.scan_report import ScanExplanation
@@ -58,7 +59,7 @@ def explain(
         stream_bytes=estimate.fixed_bytes,
         buffer_bytes=max(budget.limit_bytes - held, 0),
         memory_limit_bytes=budget.limit_bytes,
-        row_filter=str(context.row_filter),
+        row_filter=filter_text(context.row_filter),
         snapshot_id=context.snapshot_id,
     )
 

@@ -3,51 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Any
 
-from pyiceberg.expressions import (
-    And,
-    BooleanExpression,
-    EqualTo,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    IsNaN,
-    IsNull,
-    LessThan,
-    LessThanOrEqual,
-    Not,
-    NotEqualTo,
-    NotIn,
-    NotNaN,
-    NotNull,
-    NotStartsWith,
-    Or,
-    StartsWith,
-)
-
+from icestream.read.filters.filter_text import filter_shape
 from icestream.read.split import ReadContext
 from icestream.report.scan_report import ScanReport
 from icestream.report.telemetry import measure, observe
 
 _log = logging.getLogger("icestream.scan")
-_SHAPES: dict[type[Any], str] = {
-    EqualTo: "{} = ?",
-    NotEqualTo: "{} != ?",
-    LessThan: "{} < ?",
-    LessThanOrEqual: "{} <= ?",
-    GreaterThan: "{} > ?",
-    GreaterThanOrEqual: "{} >= ?",
-    In: "{} in (?)",
-    NotIn: "{} not in (?)",
-    IsNull: "{} is null",
-    NotNull: "{} is not null",
-    IsNaN: "{} is nan",
-    NotNaN: "{} is not nan",
-    StartsWith: "{} like ?",
-    NotStartsWith: "{} not like ?",
-}
 
 
 class ObservedScan:
@@ -89,47 +51,6 @@ class ObservedScan:
                 report.peak_bytes_held,
                 report.memory_limit_bytes,
             )
-
-
-def filter_shape(
-    expression: BooleanExpression, value_text: Callable[[Any], str] = lambda _: "?"
-) -> str:
-    """A filter with `?` in place of each value: `price > ? and country in (?)`.
-
-    Args:
-        expression: The filter.
-        value_text: What to write instead of `?` for the values of a comparison.
-    """
-    if isinstance(expression, (And, Or)):
-        word = "and" if isinstance(expression, And) else "or"
-        sides = [filter_shape(side, value_text) for side in (expression.left, expression.right)]
-        return f"({sides[0]} {word} {sides[1]})"
-    if isinstance(expression, Not):
-        return f"not {filter_shape(expression.child, value_text)}"
-    shape = _SHAPES.get(type(expression))
-    name = getattr(getattr(expression, "term", None), "name", None)
-    if shape is None or name is None:
-        return type(expression).__name__  # AlwaysTrue, AlwaysFalse or an unknown expression.
-    before, mark, after = shape.partition("?")
-    return f"{before.format(name)}{value_text(expression) if mark else ''}{after}"
-
-
-def filter_text(expression: BooleanExpression) -> str:
-    """A filter with its values, of which `in` shows up to ten."""
-    text = filter_shape(expression, _values)
-    return text[1:-1] if isinstance(expression, (And, Or)) else text
-
-
-def _values(expression: Any) -> str:
-    if isinstance(expression, (In, NotIn)):
-        shown = sorted(_value(literal.value) for literal in expression.literals)
-        return ", ".join(shown[:10]) + (", ..." if len(shown) > 10 else "")
-    value = expression.literal.value
-    return _value(f"{value}%" if isinstance(expression, (StartsWith, NotStartsWith)) else value)
-
-
-def _value(value: object) -> str:
-    return repr(value) if isinstance(value, (str, bytes)) else str(value)
 
 
 def _facts(report: ScanReport) -> dict[str, str | int | float | None]:

@@ -64,7 +64,7 @@ class ScanExplanation(Displayed):
         stream_bytes: Predicted memory of one stream.
         buffer_bytes: Memory that remains for finished batches that wait for the consumer.
         memory_limit_bytes: The memory limit.
-        row_filter: The filter, as PyIceberg formats it.
+        row_filter: The filter as text, and `"true"` without one. `in` shows up to ten values.
         snapshot_id: The snapshot to read. None if the table has none.
     """
 

@@ -11,49 +11,12 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.expressions.parser import parse
 from pyiceberg.table import Table
 
 import icestream as ice
-from icestream.read.observed_scan import filter_shape, filter_text
 from tests.support.data_files import write_parquet_file
 from tests.support.tables import commit_files, data_file_paths
 from tests.support.telemetry import Seen
-
-
-@pytest.mark.parametrize(
-    ("where", "shape"),
-    [
-        ("a = 'secret'", "a = ?"),
-        ("a != 4711 or b >= 4711", "(a != ? or b >= ?)"),
-        ("not (a < 4711 and b <= 4711)", "not (a < ? and b <= ?)"),
-        ("a in ('secret', 'other')", "a in (?)"),
-        ("a not in (4711, 4712)", "a not in (?)"),
-        ("a is null and b is not null", "(a is null and b is not null)"),
-        ("a is nan or b is not nan", "(a is nan or b is not nan)"),
-        ("a like 'secret%'", "a like ?"),
-        ("a not like 'secret%'", "a not like ?"),
-        ("a.b > 4711", "a.b > ?"),
-        ("true", "AlwaysTrue"),
-    ],
-)
-def test_values_are_question_marks(where: str, shape: str) -> None:
-    assert filter_shape(parse(where)) == shape
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "id < 7",
-        "id < 7 and (name = 'it' or name is null)",
-        "name like 'a%'",
-        "country in ('NO', 'SE')",
-        "not (id < 7 and price > 1.5)",
-    ],
-)
-def test_a_filter_is_shown_with_its_values(text: str) -> None:
-    assert filter_text(parse(text)) == text
-
 
 _FILES, _FILE_ROWS = 3, 4_000
 

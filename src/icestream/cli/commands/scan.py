@@ -231,7 +231,7 @@ def _explanation_text(table: str, explanation: ScanExplanation) -> list[str]:
         [
             ("table", table),
             ("snapshot", str(explanation.snapshot_id) if explanation.snapshot_id else "none"),
-            ("filter", row_filter if row_filter != "AlwaysTrue()" else None),
+            ("filter", row_filter if row_filter != "true" else None),
             ("files", explanation.files),
             ("delete files", explanation.delete_files),
             ("rows", f"{explanation.rows:,}, before deletes and the filter"),

@@ -13,7 +13,7 @@ from pyiceberg.expressions import AlwaysTrue
 
 from icestream.errors import InvalidArgumentError
 from icestream.memory.budget import MemoryBudget
-from icestream.read.observed_scan import filter_text
+from icestream.read.filters.filter_text import filter_text
 from icestream.read.request import ScanRequest
 from icestream.read.results.async_batches import async_batches
 from icestream.read.results.collected import Collection, collect
