@@ -33,7 +33,9 @@ from icestream.pipeline.request.engine_choice import choose_engine
 from icestream.pipeline.request.load_spec import LoadSpec
 from icestream.report.display import Displayed
 from icestream.report.scan_report import ScanExplanation
+from icestream.spark.setup.installed import pyspark_module
 from icestream.write.partition.spec_text import partition_spec, sort_order
+from icestream.write.rules.duckdb_query import duckdb_module
 from icestream.write.schema.schema_plan import plan_schema
 from icestream.write.sources.arrow_source import open_source
 from icestream.write.sources.batch_columns import one_schema, read_errors
@@ -137,11 +139,29 @@ def plan_load(
     Raises:
         SourceError: If a source can't be found.
         SchemaMismatchError: If its columns do not fit the table.
+        MissingExtraError: If the load needs a package that is not installed.
     """
     spec, reason = choose_engine(spec, spark)
     with _target(spec) as target:
         plan = _Plan(spec, target, state, spark, naming or name_load(spec)).plan()
     return replace(plan, engine_reason=reason)
+
+
+def check_packages(spec: LoadSpec, spark: Any) -> None:
+    """Refuse a load whose engine or transform needs a package that is not installed.
+
+    Args:
+        spec: The load, with its engine.
+        spark: The session that the load would run on.
+
+    Raises:
+        MissingExtraError: If PySpark or DuckDB is missing.
+    """
+    if spec.engine == "local":
+        if isinstance(spec.transform, str):
+            duckdb_module()
+    elif spark is None:
+        pyspark_module()
 
 
 @contextmanager
@@ -198,6 +218,7 @@ class _Plan:
             load_id = load_id_of(spec, inputs, self._target, self._naming)
             if self._target.committed(spec, load_id) is not None:
                 return LoadPlan(**facts, already_committed=True, load_id=load_id)
+        check_packages(spec, self._spark)
         inputs = inputs.with_columns(spec, self._target)
         columns = self._columns(inputs)
         nothing = spec.incremental and not inputs.files and not _has_tables(inputs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 import icestream as ice
-from icestream.errors import InvalidArgumentError, SchemaMismatchError
+from icestream.errors import InvalidArgumentError, MissingExtraError, SchemaMismatchError
 from tests.support.load_cases import orders
 
 
@@ -133,3 +134,11 @@ def test_a_transform_or_a_load_that_is_done_leaves_little_to_say(
     assert planned.notes
     ice.load(orders(0, 1), "db.t", engine="local", catalog=catalog, load_id="a", state="")
     assert plan(catalog, tmp_path, folder, "db.t", load_id="a").already_committed
+
+
+def test_a_package_that_the_load_needs_is_missed_in_the_dry_run_too(
+    catalog: Catalog, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    with pytest.raises(MissingExtraError, match="a SQL transform on the local engine needs DuckDB"):
+        plan(catalog, tmp_path, folder, "new.t", transform="SELECT id FROM source")

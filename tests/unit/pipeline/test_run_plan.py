@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 
+import pytest
+
+import icestream as ice
 from tests.support.loads import ids, snapshots_of
 from tests.unit.pipeline.shop import TESTED, Shop
 
@@ -42,3 +46,25 @@ def test_inputs_that_were_loaded_are_planned_as_such_unless_again(shop: Shop) ->
     shop.run()
     assert [load.status for load in shop.run(dry_run=True).loads] == ["already loaded"]
     assert [load.status for load in shop.run(dry_run=True, again=True).loads] == ["run"]
+
+
+@pytest.mark.parametrize(
+    ("package", "engine", "named"),
+    [("duckdb", "local", "needs DuckDB"), ("pyspark", "spark", "needs PySpark")],
+)
+def test_a_package_that_a_transform_needs_is_missed_in_the_dry_run_too(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, package: str, engine: str, named: str
+) -> None:
+    text = """
+        defaults: {engine: local}
+        loads:
+          a: {source: a.parquet, into: db.a}
+          b: {source: "table:db.a", into: db.b, transform: SELECT id FROM source, engine: ENGINE}
+    """
+    shop.write(text.replace("ENGINE", engine), a=ids(0, 3))
+    assert len(shop.run(dry_run=True).loads) == 2
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ice.MissingExtraError, match=named) as caught:
+        shop.run(dry_run=True)
+    assert caught.value.__notes__ == ["The load 'b' needs it"]
+    assert [load.load for load in shop.run(dry_run=True, only=["a"]).loads] == ["a"]
