@@ -269,6 +269,17 @@ def described(catalog: Catalog) -> str:
     return f"catalog {catalog.name!r} ({without_password(catalog.properties.get('uri', 'no uri'))})"
 
 
+def not_created(table: str, error: Exception, catalog: Catalog) -> CatalogError:
+    """The error for a table that a catalog refuses to create."""
+    parts = table.split(".")
+    if len(parts) > 2 and "hierarchical namespaces are not supported" in str(error):
+        return CatalogError(
+            f"table {table!r} can't be created, because {described(catalog)} has no namespaces "
+            f"inside namespaces. Give a name with one dot, such as {f'{parts[0]}.{parts[-1]}'!r}"
+        )
+    return CatalogError(f"table {table!r} can't be created: {_trouble(error, catalog.properties)}")
+
+
 def _trouble(error: Exception, properties: Mapping[str, str]) -> str:
     """The message of a catalog's error, without secrets."""
     if "URI missing, please provide" in str(error):  # PyIceberg names options of its own program

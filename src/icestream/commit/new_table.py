@@ -25,6 +25,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from icestream.catalogs._pyiceberg.commits import interrupts
 from icestream.catalogs._pyiceberg.staging import discard_staged, settle_staged, table_of
 from icestream.catalogs.file_access import without_catalog_secrets
+from icestream.catalogs.lookup import not_created
 from icestream.catalogs.redaction import error_text
 from icestream.commit.outcome.retry import Backoff
 from icestream.commit.outcome.unknown_outcome import CommitRequests
@@ -112,9 +113,7 @@ class NewTable:
                 f"table {name!r} can't be created: {error}. Create the namespace first"
             ) from error
         except Exception as error:
-            raise CatalogError(
-                f"table {name!r} can't be created: {error_text(error, catalog.properties)}"
-            ) from error
+            raise not_created(name, error, catalog) from error
         staged = table_of(transaction)
         assert isinstance(staged, StagedTable)
         return cls(

@@ -38,6 +38,15 @@ def test_a_namespace_that_does_not_exist_is_named(catalog: SqlCatalog) -> None:
         NewTable.plan(catalog, "nope.new", _ROWS.schema)
 
 
+def test_a_namespace_inside_a_namespace_is_refused_with_a_name_that_works(
+    catalog: SqlCatalog,
+) -> None:
+    catalog.create_namespace("db.inner")
+    message = r"has no namespaces inside namespaces\. Give a name with one dot, such as 'db\.new'$"
+    with pytest.raises(ice.CatalogError, match=message):
+        NewTable.plan(catalog, "db.inner.new", _ROWS.schema)
+
+
 def test_only_the_main_branch_can_be_written_to(catalog: SqlCatalog) -> None:
     new = NewTable.plan(catalog, "db.new", _ROWS.schema)
     new.check_branch(None)

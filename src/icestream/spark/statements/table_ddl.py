@@ -15,7 +15,7 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
-from icestream.catalogs.lookup import described
+from icestream.catalogs.lookup import described, not_created
 from icestream.catalogs.redaction import error_text
 from icestream.commit.new_table import new_table_schema
 from icestream.errors import CatalogError, InvalidArgumentError
@@ -134,9 +134,7 @@ def _create(session: Session, catalog: Catalog, name: str, new: _NewTable) -> Ta
     except TableAlreadyExistsError:
         raise
     except Exception as error:
-        raise CatalogError(
-            f"table {name!r} can't be created: {error_text(error, catalog.properties)}"
-        ) from error
+        raise not_created(name, error, catalog) from error
 
 
 def _schema(name: str, columns: Any, properties: dict[str, str]) -> Schema:
