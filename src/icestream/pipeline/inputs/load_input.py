@@ -12,12 +12,18 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from icestream.catalogs.arrow_io import schema_to_pyarrow
 from icestream.catalogs.lookup import load_table
-from icestream.errors import InvalidArgumentError
+from icestream.errors import InvalidArgumentError, UnknownColumnError
 from icestream.memory.budget import DEFAULT_MEMORY, parse_bytes
 from icestream.pipeline.inputs.load_target import LoadTarget, open_load_catalog
 from icestream.pipeline.request.load_spec import LoadSpec
 from icestream.pipeline.request.source_spec import SourceSpec
-from icestream.write.sources.file_columns import KnownTypes, columns_of, partition_columns
+from icestream.read.filters.fitting import near_column
+from icestream.write.sources.file_columns import (
+    KnownTypes,
+    are_all_looked_at,
+    columns_of,
+    partition_columns,
+)
 from icestream.write.sources.file_rows import FileRows
 from icestream.write.sources.formats import TEXT_FORMATS, needs_spark
 from icestream.write.sources.hive_partition import PartitionColumns
@@ -117,10 +123,14 @@ class LoadInputs:
         return LoadInputs(tuple(replace(each, memory_bytes=memory_bytes) for each in self.inputs))
 
     def with_columns(self, spec: LoadSpec, target: LoadTarget) -> LoadInputs:
-        """The same inputs, after determining the columns of files."""
+        """The same inputs, after determining the columns of files.
+
+        Raises:
+            UnknownColumnError: If the load gives a type for a column that does not exist.
+        """
         known = _known_types(spec, target)
         memory = spec.memory_bytes
-        return LoadInputs(
+        inputs = LoadInputs(
             tuple(
                 each
                 if each.files is None or not each.files.files
@@ -133,6 +143,36 @@ class LoadInputs:
                 for each in self.inputs
             )
         )
+        if spec.schema is not None and not spec.incremental:
+            inputs.check_types(spec.schema, target)
+        return inputs
+
+    def check_types(self, given: pa.Schema, target: LoadTarget) -> None:
+        """Refuse a type for a column that neither the files nor the table have.
+
+        Later lines of JSON files may have columns that the first lines lack, and so may further
+        CSV files if there are many. Such sources are not checked.
+
+        Args:
+            given: The columns that the load gives types for.
+            target: The target of the load.
+
+        Raises:
+            UnknownColumnError: If there is no such column.
+        """
+        names: dict[str, None] = {}
+        for each in self.inputs:
+            if each.files is None or each.stored is None or not are_all_looked_at(each.files):
+                return
+            names |= dict.fromkeys([*each.stored.names, *each.partitions.schema.names])
+        of_table = () if target.table is None else target.table.schema().as_struct().fields
+        known = {*names, *(field.name for field in of_table)}
+        for name in given.names:
+            if name not in known:
+                raise UnknownColumnError(
+                    f"schema names {name!r}, and there is no such column in the source: "
+                    f"{near_column(name, list(names))}"
+                )
 
 
 def find_inputs(spec: LoadSpec, target: LoadTarget, *, may_be_empty: bool = False) -> LoadInputs:

@@ -315,6 +315,12 @@ def _as_text(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
+def are_all_looked_at(source: FileSource) -> bool:
+    """Whether `columns_of` finds every column that the files have."""
+    is_json = any(file.format == "json" for file in source.files)
+    return not is_json and len(source.files) <= _MOST_SAMPLES
+
+
 def _spread(files: Sequence[SourceFile]) -> list[SourceFile]:
     """A sample of the files that is quick to read; it has the first and the last file."""
     if len(files) <= _MOST_SAMPLES:

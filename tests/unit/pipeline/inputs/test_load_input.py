@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import Catalog
 
-from icestream.errors import SourceError
+import icestream as ice
+from icestream.errors import SourceError, UnknownColumnError
 from tests.support.load_cases import CASES, Load, outcome, rows_in
 
 
@@ -49,3 +50,26 @@ def test_a_column_of_folders_has_the_type_of_the_table(
     load(tmp_path / "data/key=07", "db.numbers")
     with pytest.raises(SourceError, match=r"value 'x' for 'key', and the column is int32"):
         load(tmp_path / "data/key=x", "db.numbers")
+
+
+def test_a_type_for_a_column_that_does_not_exist_is_refused(
+    catalog: Catalog, tmp_path: Path
+) -> None:
+    def load(name: str, into: str, **types: str) -> None:
+        ice.load(tmp_path / name, into, catalog=catalog, engine="local", state="", schema=types)
+
+    (tmp_path / "day=1").mkdir()
+    (tmp_path / "day=1/a.csv").write_text("id,price\n1,2\n")
+    (tmp_path / "header.csv").write_text("id,price\n")
+    (tmp_path / "a.json").write_text('{"id": 1}\n')
+    wrong = r"^schema names 'idd', and there is no such column in the source: did you mean 'id'\?$"
+    with pytest.raises(UnknownColumnError, match=wrong):
+        load("day=1/a.csv", "db.t", idd="long")
+    with pytest.raises(UnknownColumnError, match=r"in the source: it has id, price, day$"):
+        load("day=1/a.csv", "db.t", country="string")
+    load("day=1/a.csv", "db.t", id="long", day="string")
+    load("header.csv", "db.header", id="long", price="double")
+    load("a.json", "db.json", id="long", price="double")  # later lines may have it
+    load("a.json", "db.t", id="long", country="string")
+    (tmp_path / "b.csv").write_text("id\n2\n")
+    load("b.csv", "db.t", id="long", price="double")  # the table has it
