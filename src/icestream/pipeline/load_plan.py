@@ -229,7 +229,7 @@ class _Plan:
             "bytes": size,
             "rows": self._rows(inputs),
         }
-        facts |= self._schema(columns) | self._memory() | self._time(inputs)
+        facts |= self._schema(columns) | self._memory() | self._time(size)
         if not nothing:
             facts |= self._change(size, branch) | self._route(inputs)
         return LoadPlan(**facts, notes=tuple(self._notes))
@@ -362,14 +362,14 @@ class _Plan:
         )
         return {"direct": route.is_direct, "route": route.reason}
 
-    def _time(self, inputs: LoadInputs) -> dict[str, Any]:
+    def _time(self, read_bytes: int) -> dict[str, Any]:
         if self._state is None:
             return {}
         for report in newest_reports(self._state, self._spec.name):
             same = report.get("engine") == self._spec.engine
             read = report.get("bytes_read") or 0
             if same and read and not report.get("already_committed"):
-                seconds = float(report["seconds"]) * inputs.bytes / read
+                seconds = float(report["seconds"]) * read_bytes / read
                 return {
                     "seconds_predicted": round(seconds, 3),
                     "prediction": f"the load of {report.get('started_at')}, by bytes read",

@@ -17,6 +17,7 @@ class ScanReport(Displayed):
         batches: Batches delivered.
         bytes: Arrow bytes delivered.
         files: Data files opened.
+        compressed_bytes: The size of those files in storage.
         files_planned: Data files that the plan has produced so far.
         row_groups_skipped: Row groups that statistics ruled out.
         retries: Reads that were repeated after a transient error.
@@ -32,6 +33,7 @@ class ScanReport(Displayed):
     batches: int
     bytes: int
     files: int
+    compressed_bytes: int
     files_planned: int
     row_groups_skipped: int
     retries: int

@@ -23,6 +23,8 @@ class Loaded:
         peak_worker_bytes: Peak resident size of a Python worker of Spark; None if unknown.
         direct: Whether tasks of Spark read the sources themselves. Rows then pass through the JVM
             only in a merge, once.
+        table_files_read: Data files read of tables among the sources.
+        table_bytes_read: The size of those files in storage.
     """
 
     write: WriteReport
@@ -32,6 +34,8 @@ class Loaded:
     seconds_finishing: float | None = None
     peak_worker_bytes: int | None = None
     direct: bool = False
+    table_files_read: int = 0
+    table_bytes_read: int = 0
 
 
 class Engine(Protocol):

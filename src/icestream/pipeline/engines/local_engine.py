@@ -72,12 +72,15 @@ class LocalEngine:
             except TableCreatedError:
                 target = target.refreshed()
                 raise
+            table_files, table_bytes = rows.scanned
             return Loaded(
                 replace(report, memory_limit_bytes=self.memory_bytes),
                 created=target.table is None,
                 rows_read=0 if report.already_committed else rows.rows,
                 may_be_bad=rows.bad > 0 or report.already_committed,
                 seconds_finishing=watched.since_end(),
+                table_files_read=table_files,
+                table_bytes_read=table_bytes,
             )
 
         return run_again(write, on=(TableCreatedError,), if_possible=inputs.can_reopen)

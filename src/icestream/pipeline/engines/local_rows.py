@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
+from icestream.errors import ScanClosedError
 from icestream.memory.budget import MemoryBudget
 from icestream.pipeline.engines.local_transform import transformed
 from icestream.pipeline.inputs.database_source import open_database
@@ -16,6 +17,7 @@ from icestream.pipeline.inputs.load_input import LoadInput, LoadInputs
 from icestream.pipeline.inputs.table_increment import scan_point, schema_scan
 from icestream.pipeline.reports.load_progress import LoadProgress
 from icestream.pipeline.request.load_spec import LoadSpec
+from icestream.read.scan import Scan
 from icestream.write.sources.arrow_source import ArrowSource, open_source
 from icestream.write.sources.bad_record import BadRecord, OnBad, refuse
 from icestream.write.sources.batch_columns import fit_batch, one_schema
@@ -34,6 +36,7 @@ class LocalRows:
         duckdb_bytes: Memory limit of DuckDB, for a SQL transform.
         rows: Number of rows read since the last `open`, before the transform.
         bad: Number of bad records since the last `open`.
+        scans: The scans of tables since the last `open`.
     """
 
     spec: LoadSpec
@@ -43,10 +46,22 @@ class LocalRows:
     duckdb_bytes: int = 0
     rows: int = 0
     bad: int = 0
+    scans: list[Scan] = field(default_factory=list)
+
+    @property
+    def scanned(self) -> tuple[int, int]:
+        """The number and the size in storage of the data files of tables read so far."""
+        reports = []
+        for each in self.scans:
+            with suppress(ScanClosedError):  # nothing was read from it
+                reports.append(each.report)
+        files = sum(report.files for report in reports)
+        return files, sum(report.compressed_bytes for report in reports)
 
     def open(self) -> ArrowSource:
         """Open one stream of the rows to write, after the rules and the transform."""
         self.rows = self.bad = 0
+        self.scans.clear()
         stack = ExitStack()
         try:
             streams = {
@@ -110,6 +125,7 @@ class LocalRows:
         scanned = scan_point(each.spec, each.point, memory=self.budget, needed=needed)
         if scanned is None:
             return ArrowSource(schema, iter(()), _nothing)
+        self.scans.append(scanned)
         return ArrowSource(schema, (fit_batch(b, schema) for b in scanned), scanned.close)
 
     def _files(self, each: LoadInput, schema: pa.Schema, needed: frozenset[str] | None) -> Any:

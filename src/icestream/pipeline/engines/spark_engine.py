@@ -27,6 +27,7 @@ from icestream.pipeline.inputs.quarantine import QuarantineRows
 from icestream.pipeline.reports.load_progress import LoadProgress
 from icestream.pipeline.request.engine_choice import spark_need
 from icestream.pipeline.request.load_spec import LoadSpec
+from icestream.read.split import Split
 from icestream.report.write_report import MergeReport, WriteReport
 from icestream.spark.setup.installed import pyspark_module
 from icestream.spark.setup.settings import MEMORY_SETTING, cores_of
@@ -79,6 +80,7 @@ class SparkEngine:
             with SparkWatch(self._spark, self._progress, counts) as watch:
                 report = self._write_direct(route.reader, route, target, counts)
             rows = self._rows_read_direct(report, counts)
+            table_files, table_bytes = _tables_read(route)
         else:
             with ExitStack() as stack:
                 source = source_frame(
@@ -87,6 +89,7 @@ class SparkEngine:
                 with SparkWatch(self._spark, self._progress, counts, source.footer_rows) as watch:
                     report = self._verb(source.frame, target)
             rows = self._rows_read(report, source, inputs, counts)
+            table_files, table_bytes = source.table_files, source.table_bytes
         if report.worker_base_bytes:
             self._progress.worker_base_bytes = report.worker_base_bytes
         if rows is not None:
@@ -99,6 +102,8 @@ class SparkEngine:
             may_be_bad=True,
             peak_worker_bytes=max(watch.peak_worker_bytes or 0, report.worker_peak_bytes) or None,
             direct=route.is_direct,
+            table_files_read=table_files,
+            table_bytes_read=table_bytes,
         )
 
     def quarantine(
@@ -233,6 +238,18 @@ def session_of(spec: LoadSpec) -> Any:
         memory=spec.memory if spec.memory is not None else DEFAULT_MEMORY,
         config={"spark.jars": jars} if jars else None,
     )
+
+
+def _tables_read(route: Route) -> tuple[int, int]:
+    """The number and the size in storage of the data files of tables that tasks read."""
+    splits = [
+        (part.source, part.piece)
+        for share in route.shares
+        for part in share
+        if isinstance(part.piece, Split)
+    ]
+    files = {(source, split.path) for source, split in splits}
+    return len(files), sum(split.bytes for _, split in splits)
 
 
 def _is_counted(each: LoadInput) -> bool:

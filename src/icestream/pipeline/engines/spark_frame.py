@@ -6,7 +6,7 @@ import re
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +39,7 @@ from icestream.spark.setup.installed import is_classic, pyspark_module
 from icestream.spark.setup.registration import session_defaults
 from icestream.spark.tasks.manifest_tasks import SparkManifests
 from icestream.spark.tasks.task_notes import note_error
-from icestream.spark.tasks.task_plan import plan_tasks
+from icestream.spark.tasks.task_plan import TaskPlan, plan_tasks
 from icestream.write.rules.column_rules import ColumnRules
 from icestream.write.rules.duckdb_query import DuckdbQuery
 from icestream.write.sources.arrow_source import ArrowSource, open_source
@@ -62,11 +62,15 @@ class SourceFrame:
         frame: The DataFrame, after the transform.
         rows: Number of rows in all sources, if the footers record it; else None.
         footer_rows: Number of rows in files whose footers record it. Tasks do not count these.
+        table_files: Number of data files of tables among the sources.
+        table_bytes: The size of those files in storage.
     """
 
     frame: DataFrame
     rows: int | None
     footer_rows: int = 0
+    table_files: int = 0
+    table_bytes: int = 0
 
 
 def source_frame(
@@ -94,6 +98,7 @@ def source_frame(
     files = FileFrames(spark, spec.table_name, spec.bad_records == "quarantine")
     frames: list[DataFrame] = []
     known: list[int | None] = []
+    plans: list[TaskPlan] = []
     for number, each in enumerate(inputs.inputs):
         on_read = None if counts is None else CountRows(counts, number)
         if each.files is not None:
@@ -104,7 +109,7 @@ def source_frame(
             known.append(read.rows)
         else:
             if each.spec.kind == "table":
-                frames.append(_table(spark, each, memory_bytes, on_read))
+                frames.append(_table(spark, each, memory_bytes, on_read, plans))
             else:
                 frames.append(_frame(spark, each, spec, memory_bytes, stack, on_read))
             known.append(None)
@@ -114,16 +119,18 @@ def source_frame(
     by_tasks = spec.transform_engine == "duckdb"
     if spec.rules or by_tasks:
         union = _by_tasks(union, spec, memory_bytes)
+    table_files, table_bytes = sum(p.files for p in plans), sum(p.stored_bytes for p in plans)
+    source = SourceFrame(union, rows, footer_rows, table_files, table_bytes)
     if spec.transform is None or by_tasks:
-        return SourceFrame(union, rows, footer_rows)
+        return source
     if callable(spec.transform):
         made_frame: Any = spec.transform(union)
         if type(made_frame).__name__ != "DataFrame":
             raise InvalidArgumentError(
                 f"transform returned a {type(made_frame).__name__}: return a DataFrame"
             )
-        return SourceFrame(made_frame, rows, footer_rows)
-    return SourceFrame(_sql(spark, spec.transform, union, stack), rows, footer_rows)
+        return replace(source, frame=made_frame)
+    return replace(source, frame=_sql(spark, spec.transform, union, stack))
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +192,13 @@ def _frame(
 
 
 def _table(
-    spark: SparkSession, each: LoadInput, memory_bytes: int, on_read: CountRows | None
+    spark: SparkSession,
+    each: LoadInput,
+    memory_bytes: int,
+    on_read: CountRows | None,
+    plans: list[TaskPlan],
 ) -> DataFrame:
+    """The rows of a table. Adds to the plans what its tasks read."""
     from icestream.spark.tasks.planned_frame import planned_frame
 
     assert each.point is not None
@@ -197,6 +209,7 @@ def _table(
         return spark.createDataFrame([], schema)
     scanned = planned_by(scanned, SparkManifests(spark, memory_bytes))
     plan = plan_tasks(scanned, session_defaults(spark), memory_bytes=memory_bytes)
+    plans.append(plan)
     return planned_frame(spark, plan, spark_schema(scanned.schema, table=name), on_read)
 
 

@@ -41,7 +41,7 @@ class LoadReport(Displayed):
         rows_quarantined: Bad records stored in the quarantine table.
         quarantine: The quarantine table, if the load stored bad records.
         quarantine_snapshot_id: The snapshot committed to the quarantine table.
-        files_read: Number of source files read.
+        files_read: Number of source files read, including the data files of tables.
         bytes_read: Size of these files in storage.
         files_added: Number of data files added.
         files_removed: Number of data files removed.

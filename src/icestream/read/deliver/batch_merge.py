@@ -170,6 +170,7 @@ class BatchMerge:
             batches=self._batches,
             bytes=self._bytes,
             files=counters.opened.value,
+            compressed_bytes=counters.opened.bytes,
             files_planned=counters.planned.value,
             row_groups_skipped=counters.row_groups_skipped.value,
             retries=counters.retries.value,

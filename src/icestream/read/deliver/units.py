@@ -61,9 +61,11 @@ class FileCounter:
     def __init__(self) -> None:
         self._whole = Counter()
         self._parts: set[str] = set()
+        self._bytes = Counter()
 
     def add(self, split: Split) -> None:
         """Count the file of a split, unless another part of it was counted before."""
+        self._bytes.add(split.bytes)
         if split.row_groups is None:
             self._whole.add()
         else:  # The caller cut the file and holds a list of these splits.
@@ -73,6 +75,11 @@ class FileCounter:
     def value(self) -> int:
         """Number of files counted."""
         return self._whole.value + len(self._parts)
+
+    @property
+    def bytes(self) -> int:
+        """Size of the files and parts counted, in storage."""
+        return self._bytes.value
 
 
 @dataclass(slots=True)

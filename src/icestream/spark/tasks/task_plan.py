@@ -31,6 +31,7 @@ class TaskPlan:
         batch_rows: Maximum number of rows in a batch. By default the scan decides.
         rows: Maximum number of rows in all shares.
         stored_bytes: The size in storage of all shares.
+        files: Number of data files in all shares.
     """
 
     shares: tuple[bytes, ...]
@@ -38,6 +39,7 @@ class TaskPlan:
     batch_rows: int | None
     rows: int = 0
     stored_bytes: int = 0
+    files: int = 0
 
     @classmethod
     def of(
@@ -47,7 +49,8 @@ class TaskPlan:
         shares = tuple(zlib.compress(pickle.dumps(list(splits)), 1) for splits in packed)
         every = [split for splits in packed for split in splits]
         rows, stored = sum(split.rows for split in every), sum(split.bytes for split in every)
-        return cls(shares, memory_bytes, batch_rows, rows, stored)
+        files = len({split.path for split in every})
+        return cls(shares, memory_bytes, batch_rows, rows, stored, files)
 
 
 def splits_of(share: bytes) -> list[Split]:

@@ -102,6 +102,8 @@ class JarEngine(SparkEngine):
             rows_read=rows,
             may_be_bad=True,
             peak_worker_bytes=watch.peak_worker_bytes,
+            table_files_read=source.table_files,
+            table_bytes_read=source.table_bytes,
         )
 
     def _run(self, frame: DataFrame, target: LoadTarget, catalog: str) -> Table:
