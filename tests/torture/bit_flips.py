@@ -120,7 +120,10 @@ def _read(folder: Path, name: str) -> str:
     """Read a damaged table."""
     with _opened(folder) as catalog:
         try:
-            rows = read_rows(ice.scan(load_table(name, catalog), memory="64MB"))
+            scan = ice.scan(load_table(name, catalog), memory="64MB")
+            if not {"id", "part", "text"} <= set(scan.schema.names):
+                return "wrong: other columns"  # a flipped key of the JSON, such as "fields"
+            rows = read_rows(scan)
         except ice.IcestreamError as error:
             return f"noticed: {error!r}"
         except UnicodeDecodeError:
