@@ -36,7 +36,7 @@ install: $(STAMP)  ## Install everything for development into .venv
 demo: $(DEMO_STAMP)  ## Load tables on Spark, and compare memory with PyIceberg when reading; DEMO="--rows 100000"
 	$(BIN)/icestream demo $(DEMO)
 
-test: install  ## Run the tests (about 12 minutes on 2 cores)
+test: install  ## Run the tests (about 10 minutes on 2 cores)
 	$(BIN)/python -m pytest -n 4  # also on two cores, because tests wait for disks and Spark
 
 test-long: install  ## Run the long tests: Spark, clusters, Connect, documents, faults, memory (minutes)
