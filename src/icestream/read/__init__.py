@@ -12,9 +12,8 @@ does this for many files in parallel and merges the batches into one stream.
 
 ```
 scan.py      `scan` and `read_splits`        order.py     TaskOrder, ArrivalOrder
-request.py   the arguments, checked          explain.py   predicts what a scan does
-split.py     a part of a scan, picklable     located.py   rows with their file and position
-distant_years.py  dates before the year 1 and after 9999
+request.py   the arguments, checked          located.py   rows with their file and position
+split.py     a part of a scan, picklable     distant_years.py  years before 1 and after 9999
 
 plan/        the files to read, and the deletes that apply to each
 decode/      data files to Arrow batches, a few rows at a time
@@ -22,7 +21,7 @@ project/     columns of files to columns of the scan
 filters/     row filters as text, fitted to columns
 deletes/     the deleted rows of each file
 deliver/     many files, decoded in parallel, as one stream
-results/     the rows of a scan as a table, a data frame or a count
+results/     the rows of a scan as a table, a data frame or a count; predictions of a scan
 observed_scan.py  logs and telemetry of a scan
 ```
 """

@@ -17,7 +17,6 @@ from icestream.memory.allocator import shorten_decay
 from icestream.memory.budget import DEFAULT_MEMORY, MemoryBudget, as_budget
 from icestream.read.decode.files import RetryPolicy
 from icestream.read.deliver.batch_merge import BatchMerge
-from icestream.read.explain import explain
 from icestream.read.observed_scan import ObservedScan
 from icestream.read.order import ArrivalOrder, Order, TaskOrder
 from icestream.read.plan.found_files import ManifestWorkers
@@ -26,6 +25,7 @@ from icestream.read.plan.splitting import cut, grouped, target_of
 from icestream.read.project.origin import delivered_schema
 from icestream.read.project.reshape import Mask, Reshaper, Transform, open_reshaper
 from icestream.read.request import ScanRequest, request, with_reshape
+from icestream.read.results.explain import explain
 from icestream.read.results.scan_results import ScanResults
 from icestream.read.split import ReadContext, Split, with_one_context
 from icestream.report.scan_report import ScanExplanation, ScanReport

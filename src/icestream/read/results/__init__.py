@@ -13,5 +13,6 @@ collected.py      all rows as one Arrow table, inside the limit
 conversions.py    the memory that pandas and Polars add, and imports of optional packages
 row_count.py      count rows with metadata, or with the columns that are cheapest to read
 async_batches.py  batches for `async for`
+explain.py        predict from metadata what a scan will do
 ```
 """
