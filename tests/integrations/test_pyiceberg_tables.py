@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -179,6 +180,14 @@ def test_appended_rows_are_read_by_an_incremental_scan(table: Table) -> None:
     assert [b.num_rows for b in scan.to_record_batches(batch_size=25)] == [25, 25]
 
 
+def test_an_incremental_scan_never_holds_a_list_of_its_files(table: Table) -> None:
+    with mock.patch.object(StreamingIncrementalScan, "plan_files", side_effect=AssertionError):
+        scan = table.incremental_append_scan()
+        rows = sum(batch.num_rows for batch in scan.to_record_batches())
+        assert scan.to_arrow().num_rows == scan.to_arrow_batch_reader().read_all().num_rows == rows
+    assert rows > 0
+
+
 # ArrowScan -------------------------------------------------------------------------------------
 
 
@@ -188,7 +197,7 @@ def test_tasks_are_read_by_an_arrow_scan(table: Table) -> None:
     reader = ice.ArrowScan(
         table.metadata, table.io, scan.projection(), scan.row_filter, batch_size=8, memory="16MB"
     )
-    assert reader.to_table(tasks, short_strings=True) == scan.to_arrow()
+    assert reader.to_table(tasks).cast(scan.to_arrow().schema) == scan.to_arrow()
     assert reader.to_table(tasks) == scan.to_arrow_batch_reader().read_all()
     assert max(b.num_rows for b in reader.to_record_batches(tasks)) == 8
     streamed = list(reader.to_record_batches_streaming(tasks, batch_size=5))

@@ -94,16 +94,13 @@ class ArrowScan:
         """
         return self.to_record_batches(tasks, batch_size, order)
 
-    def to_table(self, tasks: Iterable[FileScanTask], *, short_strings: bool = False) -> pa.Table:
+    def to_table(self, tasks: Iterable[FileScanTask]) -> pa.Table:
         """Read all rows of tasks into one table.
 
         Args:
             tasks: The files to read, from `DataScan.plan_files()`.
-            short_strings: Whether to return `string` instead of `large_string`, and likewise for
-                binary values and lists.
         """
-        reading = self._reading(tasks)
-        return reading.to_short_table() if short_strings else reading.to_table()
+        return self._reading(tasks).to_table()
 
     def _reading(
         self,
