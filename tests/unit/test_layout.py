@@ -72,3 +72,17 @@ def test_the_docstring_of_each_package_lists_its_modules_and_packages() -> None:
 def test_folders_of_tests_are_those_of_the_modules() -> None:
     folders = {path.parent.relative_to(_TESTS) for path in _TESTS.rglob("test_*.py")}
     assert {str(folder) for folder in folders if not (_SOURCE / folder).is_dir()} == {"support"}
+
+
+def test_folders_and_modules_stay_small() -> None:
+    folders = [_SOURCE, *(init.parent for init in _SOURCE.rglob("*/__init__.py"))]
+    entries = {
+        str(folder.relative_to(_SOURCE)): sum(
+            each.name != "__pycache__" for each in folder.iterdir()
+        )
+        for folder in folders
+    }
+    lines = {str(path): len((_SOURCE / path).read_text().splitlines()) for path in _modules()}
+    assert {name: count for name, count in entries.items() if count > 15} == {}
+    assert {name: count for name, count in lines.items() if count > 450} == {}
+    assert max(len(path.parent.parts) for path in _modules()) <= 3

@@ -170,7 +170,7 @@ class LoadInputs:
         for name in given.names:
             if name not in known:
                 raise UnknownColumnError(
-                    f"schema names {name!r}, and there is no such column in the source: "
+                    f"schema names {name!r}, but the source has no such column: "
                     f"{near_column(name, list(names))}"
                 )
 

@@ -60,7 +60,7 @@ def test_columns_and_rows_can_be_chosen(catalog: Catalog, folder: Path, run: Run
     mistyped = run("load", "a.csv", "--into", "shop.typed", "--type", "idd=long", *LOCAL)
     assert mistyped.exit_code == ExitCode.USAGE
     assert "--type COLUMN=TYPE" not in mistyped.stderr
-    assert "--type names 'idd', and there is no such column" in mistyped.stderr
+    assert "--type names 'idd', but the source has no such column" in mistyped.stderr
 
 
 def test_options_are_for_files_and_databases() -> None:
